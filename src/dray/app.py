@@ -17,6 +17,7 @@ from dray.errors import ConfigError, UnknownJob, UnknownWorkflow
 from dray.handle import waiting
 from dray.handle.job import Job, in_thread
 from dray.hooks import Event, F
+from dray.model.limit import RateGiven, bounds_of
 from dray.model.values import check_name, parse_id
 from dray.settings import Durability, Settings
 from dray.task import checks
@@ -345,11 +346,30 @@ class App:
         """Resumes the queue. False: it was not paused."""
         return self._core.resume(queue)
 
-    def queue(self, name: str, *, priority: int | None = None) -> QueueInfo:
-        """Returns a queue. `priority` sets the default priority of its future jobs."""
+    def queue(
+        self,
+        name: str,
+        *,
+        priority: int | None = None,
+        limit: int | None = None,
+        rate: RateGiven | None = None,
+        key_limit: int | None = None,
+        key_rate: RateGiven | None = None,
+    ) -> QueueInfo:
+        """Returns a queue. `priority` sets the default priority of its future jobs.
+
+        `limit`: at most this many of its jobs run at the same time, over all workers; 0 stops it. `rate`: at most
+        this many attempts start in any such period, as in ``"10/s"`` or ``["10/s", "1000/day"]``. `key_limit` and
+        `key_rate`: the same for the jobs of each key. What an operator has set (``dray limits set``) wins.
+        """
         check_name("queue", name)
+        bounds = bounds_of(
+            f"queue {name}", {"limit": limit, "rate": rate, "key_limit": key_limit, "key_rate": key_rate}
+        )
         if priority is not None:
             self._core.backend.queues.upsert(name, checks.priority("priority", priority))
+        if bounds:
+            self._core.limit_queue(name, bounds)
         found = (queue for queue in self.queues() if queue.name == name)
         return next(found, self._listing.QueueInfo(name, 0, None, {}))
 

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dray import codec, forks
 from dray.clock import Clock, Ids, SystemClock
-from dray.errors import ConfigError
+from dray.errors import ConfigError, SchemaMissing, StorageUnavailable
 from dray.handle.job import Job, in_thread
 from dray.hooks import Hooks
+from dray.log import log
+from dray.model.limit import Bounds, Source, said_by
 from dray.model.new_job import AlikeJobs
 from dray.model.values import check_name
 from dray.runtime import loading
@@ -63,6 +65,7 @@ class AppCore:
         self.on_schedule: list[Callable[[], None]] = []
         self.hides_unknown_args = False  # of unknown tasks: only their code says what they redact
         self._schedules: Schedules | None = None
+        self._queue_bounds: dict[str, Bounds] = {}
         self._opening = threading.Lock()
         self._opened: tuple[Backend, Waiter] | None = None
         forks.watch_child(self)
@@ -295,6 +298,33 @@ class AppCore:
     def declare_schedules(self, backend: Backend) -> None:
         """Writes the schedules that the code declares; a worker does so when it starts."""
         self.all_schedules.write_all(backend)
+
+    # Limits
+
+    def limit_queue(self, name: str, bounds: Bounds) -> None:
+        """Declares limits of a queue: written now, or when a worker starts. Those of other kinds stay."""
+        self._queue_bounds[name] = {**self._queue_bounds.get(name, {}), **bounds}
+        if loading.is_under_way():
+            return
+        try:
+            self._declare_queue(self.backend, name)
+        except (StorageUnavailable, SchemaMissing) as error:
+            log.warning("limits of queue %s are not stored yet: %s; a worker will do so when it starts", name, error)
+
+    def declare_limits(self, backend: Backend) -> None:
+        """Writes the limits that the code declares; a worker does so before it claims. Tasks that it knows and that
+        no longer have any lose theirs."""
+        stored = {(rule.scope, rule.name) for rule in backend.limits.all() if rule.source == Source.DECLARED}
+        for task in self.registry:
+            if task.options.bounds or ("task", task.name) in stored:
+                backend.limits.say("task", task.name, Source.DECLARED, task.options.bounds)
+        for name in self._queue_bounds:
+            self._declare_queue(backend, name)
+
+    def _declare_queue(self, backend: Backend, name: str) -> None:
+        own = [rule for rule in backend.limits.all() if (rule.scope, rule.name) == ("queue", name)]
+        bounds = {**said_by(own, Source.DECLARED), **self._queue_bounds[name]}
+        backend.limits.say("queue", name, Source.DECLARED, bounds)
 
 
 def _import(module: str) -> None:

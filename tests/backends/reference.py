@@ -57,7 +57,7 @@ _UNRUN: dict[str, Any] = dict.fromkeys(
 ) | {"cancel_requested_at": None, "attempt": 0, "crashes": 0, "fanout_pending": False}
 
 
-_LABELS = ("name", "description", "tags", "headers", "retry", "keep_us")
+_LABELS = ("name", "description", "tags", "headers", "retry", "keep_us", "key")
 _WORK = ("args", "max_attempts", "max_crashes", "timeout", *_LABELS)
 
 
@@ -580,7 +580,7 @@ class Reference:
             started_at=self.clock.now(),
             unique_lock=None if job.unique_scope == "queued" else job.unique_lock,
         )
-        return Claim(*(getattr(job, name) for name in Claim._fields))
+        return Claim(*(getattr(job, name, False) for name in Claim._fields))
 
     def verbs_probe(self, demand: Demand) -> bool:
         return any(self._ready(queue, demand.tasks) for queue in demand.queues)

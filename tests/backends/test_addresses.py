@@ -199,7 +199,7 @@ def test_what_looks_like_a_servers_address_can_be_a_files_name_and_shows_no_pass
 def test_all_spellings_of_postgres_lead_to_the_server(postgres_url: str, scheme: str) -> None:
     backend = open_backend(postgres_url.replace("postgresql", scheme, 1))
 
-    assert backend.migrate() == 6
+    assert backend.migrate() == 7
     made = enqueue(backend)
 
     backend.close()
@@ -264,7 +264,7 @@ def test_any_plain_name_can_be_a_schema(postgres_server: str, schema: str) -> No
     backend = open_backend(url)
     try:
         assert backend.schema_version() is None
-        assert backend.migrate() == backend.schema_version() == 6
+        assert backend.migrate() == backend.schema_version() == 7
         made = enqueue(backend)
         assert [job.id for job in backend.jobs.newest()] == [made]
     finally:

@@ -137,13 +137,13 @@ def test_migrating_twice_changes_nothing(migrated: str) -> None:
     before = contents(migrated)
     backend = open_backend(migrated)
 
-    assert backend.migrate() == 6
-    assert backend.migrate() == 6
+    assert backend.migrate() == 7
+    assert backend.migrate() == 7
 
     backend.close()
     assert contents(migrated) == before
     again = open_backend(migrated)
-    assert again.migrate() == again.schema_version() == 6
+    assert again.migrate() == again.schema_version() == 7
     again.close()
     assert contents(migrated) == before
 
@@ -169,7 +169,7 @@ def test_a_migration_killed_half_way_leaves_nothing_and_the_next_one_does_it_all
     assert tables(empty_url) == []
     backend = open_backend(empty_url)
     assert backend.schema_version() is None
-    assert backend.migrate() == 6
+    assert backend.migrate() == 7
     made = enqueue(backend)
     backend.close()
     assert job_ids(empty_url) == [made]
@@ -273,7 +273,7 @@ def test_tables_of_the_first_release_are_upgraded_with_all_that_is_in_them(
     upgrade()
 
     new = open_backend(empty_url)
-    assert new.migrate() == 6
+    assert new.migrate() == 7
 
     new.close()
     after = contents(empty_url)
@@ -425,7 +425,7 @@ def test_two_schemas_of_one_database_know_nothing_of_each_other(postgres_url: st
     first = open_backend(postgres_url)
     second = open_backend(f"{postgres_url}_b")
     try:
-        assert first.migrate() == second.migrate() == 6
+        assert first.migrate() == second.migrate() == 7
 
         made = enqueue(first), enqueue(second)
 

@@ -182,7 +182,7 @@ def test_one_object_goes_on_after_the_migration_it_asked_for(postgres_url: str) 
     with pytest.raises(SchemaMissing):
         backend.jobs.newest()
 
-    assert backend.migrate() == 6
+    assert backend.migrate() == 7
 
     assert backend.jobs.newest() == []
     backend.close()

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dray.backends.store.history import HistoryStore
     from dray.backends.store.imports import ImportStore
     from dray.backends.store.jobs import JobStore, QueueStore, WorkflowStore
+    from dray.backends.store.limits import LimitStore
     from dray.backends.store.live import LiveStore
     from dray.backends.store.outcomes import OutcomeStore
     from dray.backends.store.overview import OverviewStore
@@ -84,6 +85,7 @@ class Backend:
     graph: GraphStore = _store("graph", "GraphStore")
     workflows: WorkflowStore = _store("jobs", "WorkflowStore")
     queues: QueueStore = _store("jobs", "QueueStore")
+    limits: LimitStore = _store("limits", "LimitStore")
     schedules: ScheduleStore = _store("schedules", "ScheduleStore")
     workers: WorkerStore = _store("workers", "WorkerStore")
     leases: LeaseStore = _store("workers", "LeaseStore")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dray.backends.rows import SettledRow, SettlementRow, Start
     from dray.backends.sqlite.upkeep import Upkeep
     from dray.backends.statements import Catalogue
+    from dray.backends.store.gate import Turns
     from dray.backends.tables import Tables
     from dray.model.new_job import AlikeJobs, NewJob
     from dray.model.worker import Signs
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Row = tuple[Any, ...]
 FIRST_ID, LAST_ID = "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"
+ALL_LIMITS = ""  # what all claims lock, beside their queues; no queue is called so
 Later = Callable[[], T]  # a result that may still be on its way; call it once the transaction is over
 
 
@@ -37,6 +39,13 @@ class Rivalry(NamedTuple):
 
     since: int  # when it got the lock, by the steady clock
     newest: int  # grows with every new job
+
+
+class Claimed(NamedTuple):
+    """What one transaction has claimed."""
+
+    claims: list[Claim]
+    goes_on: bool = False  # there may be more under limits that it has not looked at, or could not count: claim again
 
 
 class Session(Protocol):
@@ -77,9 +86,19 @@ class Session(Protocol):
         """Cancels what expired, then queues what is due: the rows of `job_expire` and of `job_promote`."""
         ...
 
-    def claim(self, worker_id: str, demand: Demand) -> Later[list[Claim]]:
+    def claim(self, worker_id: str, demand: Demand, turns: Turns) -> Later[Claimed]:
         """Takes ready jobs for a live worker out of queues that are not paused; in the order of the demand's queues,
-        and in each by priority, time and id."""
+        and in each by priority, time and id. Where there are limits or keys, as `store/gate.py` says."""
+        ...
+
+    def take(self, worker_id: str, ids: Sequence[str], held: Sequence[str], limit: int) -> list[Claim]:
+        """Takes these jobs, unless they have started or ended meanwhile; returns them in this order. Limits count
+        those in `held`. Those from `limit` on are claimed ahead: not where losing an attempt would do harm."""
+        ...
+
+    def lock_limits(self, names: Sequence[str]) -> set[str] | None:
+        """Locks these names for this transaction, and waits for none; returns those it got. None: there is only one
+        writer, and so nothing to lock."""
         ...
 
     def settle(self, endings: Sequence[SettlementRow]) -> Later[list[SettledRow]]:
@@ -103,6 +122,10 @@ class Session(Protocol):
 
     def begin_pause(self, queue: str) -> None:
         """Opens the transaction of a pause: waits until claims under way on that queue are over, where there is more
+        than one writer."""
+
+    def begin_limits(self) -> None:
+        """Opens the transaction of a change of limits: waits until all claims under way are over, where there is more
         than one writer."""
 
     def known(self) -> dict[str, str]:

@@ -19,6 +19,7 @@ from dray.errors import DatabaseClosed, SchemaMissing, SchemaTooNew, StorageLock
 from dray.log import log
 from dray.sanitize import HIDDEN
 
+LIMITS_CODE = 7  # the lowest number that code must know to mind limits
 OLDEST_CODE = 1  # of the newest migration: raise it when older code must no longer write
 
 
@@ -78,6 +79,11 @@ def migrations(dialect: Dialect) -> dict[int, str]:
 def latest(dialect: Dialect) -> int:
     """The newest schema this code knows."""
     return max(migrations(dialect))
+
+
+def newest() -> int:
+    """As `latest`, of both databases: they have the same numbers."""
+    return latest("sqlite")
 
 
 def is_behind(dialect: Dialect, known: Mapping[str, str]) -> bool:

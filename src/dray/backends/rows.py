@@ -19,9 +19,12 @@ from dray.model.worker import Worker
 if TYPE_CHECKING:
     from dray.model.settlement import Settlement
 
+PARKED = "parked"  # how a row says that a job with a key is queued
+
 _JOB_FIELDS = [field.name for field in fields(Job)]
 _TAGS = _JOB_FIELDS.index("tags")
 _FANOUT = _JOB_FIELDS.index("fanout_pending")
+_STATE = _JOB_FIELDS.index("state")
 _WORKER_FIELDS = [field.name for field in fields(Worker)]
 
 
@@ -29,7 +32,13 @@ def job(row: Row) -> Job:
     values = list(row)
     values[_TAGS] = _tags(values[_TAGS]) if values[_TAGS] else ()
     values[_FANOUT] = bool(values[_FANOUT])
+    values[_STATE] = shown_state(values[_STATE])
     return Job(*values)
+
+
+def shown_state(state: str) -> str:
+    """A job's state as people see it."""
+    return State.QUEUED if state == PARKED else state
 
 
 def _tags(text: str) -> tuple[str, ...]:
@@ -70,14 +79,14 @@ def inserted(job: NewJob, start: Start, args: str | None) -> Row:
 
 def _labels(job: NewJob) -> Row:
     tags = json.dumps(job.tags) if job.tags else None
-    return (job.name, job.description, tags, job.headers, job.retry, job.keep_us)
+    return (job.name, job.description, tags, job.headers, job.retry, job.keep_us, job.key)
 
 
 def alike(job: NewJob, now: int, priority: int | None, *, instant: Callable[[int], Any]) -> tuple[Row, Row]:
     """What `job_insert_plain`, `job_insert_alike` and `job_copy` take for jobs of this pattern: the columns between
     id and arguments, and those after the arguments."""
     due = now + job.delay_us if job.run_at is None else job.run_at
-    state = State.SCHEDULED if due > now else State.QUEUED
+    state = State.SCHEDULED if due > now else State.QUEUED if job.key is None else PARKED
     expires = now + job.expires_us if job.expires_at is None and job.expires_us is not None else job.expires_at
     before = (job.task, job.queue, state, priority, instant(due))
     limits = (job.max_attempts, job.max_crashes, job.timeout, None if expires is None else instant(expires))

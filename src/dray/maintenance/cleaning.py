@@ -38,7 +38,7 @@ _PAGES = 1_000
 @dataclass
 class Pruner:
     """Removes ended jobs past their retention, workers that ended and actions done long ago, questions left
-    unanswered."""
+    unanswered, and the starts that rates no longer count."""
 
     name = "prune"
     is_exclusive = True
@@ -61,10 +61,11 @@ class Pruner:
         forgotten = self._backend.workers.prune(now - WORKERS_KEPT_US, PRUNE_CHUNK)
         stacks = self._backend.stacks.prune(now - STACKS_KEPT_US, PRUNE_CHUNK)
         actions = self._backend.actions.prune(now - ACTIONS_KEPT_US, PRUNE_CHUNK)
-        if PRUNE_CHUNK in {forgotten, stacks, actions}:
+        starts = self._backend.limits.prune_starts(PRUNE_CHUNK)
+        if PRUNE_CHUNK in {forgotten, stacks, actions, starts}:
             return _SOON
         # A pass that finds nothing doubles the pause.
-        removed = self._removed + forgotten + stacks + actions
+        removed = self._removed + forgotten + stacks + actions + starts
         self._pause = _SHORTEST if removed else min(self._pause * 2, _LONGEST)
         return jittered(self._pause, self._rng)
 

@@ -26,12 +26,16 @@ HEADER_CHARS = 100  # of a name
 HEADERS_BYTES = 8 * KIB  # of all of a job's, as JSON
 RETRY_ON = 50  # exception types that one job names
 UNIQUE_CHARS = 500
+KEY_CHARS = 200  # of the key by which jobs take turns
 JOB_NAME_CHARS = 200
 DESCRIPTION_CHARS = 500
 
 ACTION_WHO_BYTES = 200  # of an action: who did it, to what, and what was noted; cut too
 ACTION_TARGET_BYTES = 1 * KIB
 ACTION_NOTE_BYTES = 1 * KIB
+
+LIMIT_MAX = 1_000_000  # jobs at the same time, or starts in a period
+RATES = 4  # of one kind for a task or queue
 
 NAME_CHARS = 200  # of a task, queue, schedule or step
 CRON_CHARS = 1_000

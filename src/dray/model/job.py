@@ -99,6 +99,8 @@ class Claim(NamedTuple):
     workflow_id: str | None
     headers: str | None = None
     retry: str | None = None
+    key: str | None = None
+    held: bool = False  # limits count it while it runs
 
 
 class Held(NamedTuple):
@@ -151,6 +153,7 @@ class Job:
     headers: str | None  # a JSON object of strings
     retry: str | None  # JSON: see `model/job_retry.py`
     keep_us: int | None  # how long it is kept once it has ended; None: as its state is
+    key: str | None  # it takes turns with the jobs of other keys
     created_at: int
     updated_at: int
     started_at: int | None

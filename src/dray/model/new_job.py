@@ -19,6 +19,7 @@ from dray.model.bounds import (
     DELAY_US,
     DESCRIPTION_CHARS,
     JOB_NAME_CHARS,
+    KEY_CHARS,
     PRIORITY_MAX,
     PRIORITY_MIN,
     TAG_CHARS,
@@ -78,11 +79,20 @@ class NewJob:
     headers: str | None = None  # as `encode_headers` makes it
     retry: str | None = None  # as `encode_retry` makes it
     keep_us: int | None = None  # how long it is kept once it has ended; None: as its state is
+    key: str | None = None  # it takes turns with the jobs of other keys, and limits count it; None: neither
 
     def like(self, job_id: str, args: str) -> NewJob:
         """The same job under another id and with other arguments. All else was checked when this one was made."""
         job = object.__new__(NewJob)
         vars(job).update(vars(self), id=job_id, args=args)
+        return job
+
+    def with_key(self, key: str | None) -> NewJob:
+        """The same job with another key."""
+        if key is not None:
+            _check_text("key", key, KEY_CHARS)
+        job = object.__new__(NewJob)
+        vars(job).update(vars(self), key=key)
         return job
 
     def with_headers(self, more: Mapping[str, str]) -> NewJob:
@@ -115,6 +125,7 @@ class NewJob:
             ("name", self.name, JOB_NAME_CHARS),
             ("description", self.description, DESCRIPTION_CHARS),
             ("retry", self.retry, _RETRY_CHARS),
+            ("key", self.key, KEY_CHARS),
         ):
             if text is not None:
                 _check_text(path, text, limit)

@@ -48,6 +48,7 @@ class Settlement(NamedTuple):
     counts_crash: bool = False
     keeps_error: bool = False  # nothing was tried: the error that the job had still tells its story
     error_class: str | None = None  # where the class of the error is: "shop.mail.Bounced"
+    key: str | None = None  # the key that the job should have had
 
     @property
     def error_key(self) -> str | None:
@@ -113,12 +114,13 @@ def snoozed(claim: Claim, started: int, finished: int, delay_us: int) -> Settlem
     return _ended(claim, _runnable(delay_us), None, (started, finished), delay_us=delay_us, gives_back=True)
 
 
-def released(claim: Claim | Held, at: int) -> Settlement:
+def released(claim: Claim | Held, at: int, key: str | None = None) -> Settlement:
     """The job goes back unrun (shutdown, pause, a claim whose reply was lost); the attempt is given back.
 
-    It keeps its error: since when its arguments have not fitted is counted from there.
+    It keeps its error: since when its arguments have not fitted is counted from there. With a key: it was enqueued by
+    name, where its task and so its key was not known, and takes its turn from now on.
     """
-    return _ended(claim, State.QUEUED, None, (at, at), delay_us=None, gives_back=True, keeps_error=True)
+    return _ended(claim, State.QUEUED, None, (at, at), delay_us=None, gives_back=True, keeps_error=True, key=key)
 
 
 def postponed(claim: Claim, at: int, delay_us: int) -> Settlement:

@@ -32,6 +32,9 @@ RULES: dict[str, str] = {
     "payload": "large arguments and results belong to a job, and stand in one place only",
     "due": "a queued job may run now: its time has come",
     "times": "no job ended before it started",
+    "turn": "a queued job takes turns if, and only if, it has a key",
+    "counted": "limits count a job if, and only if, it runs and has a key or a limit",
+    "limit": "no more jobs run at the same time than a limit allows, unless it was lowered since",
     # One another
     "edge": "a job that runs after another is there, and so is the other",
     "waiting-on": "a waiting job waits for as many parents as it counts, and for one at least",

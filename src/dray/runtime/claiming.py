@@ -123,6 +123,7 @@ class ClaimPolicy:
 
 _FIRST_PAUSE, _LONG_PAUSE, _LONGEST_PAUSE = 0.001, 0.02, 0.08  # seconds
 _MANY_EMPTY_LOOKS = 50  # in a row: other workers are busy, and there is nothing for this one
+_GATE_PAUSE = 0.002
 _FIRST_LOCKED_PAUSE, _LONGEST_LOCKED_PAUSE = 0.005, 0.25
 
 
@@ -190,8 +191,9 @@ class PollPolicy:
                 self.pause = min(max(self.pause * 2, _FIRST_PAUSE), longest)
         self._is_active = False
 
-    def exchanged(self, *, has_claimed: bool, has_changed: bool) -> float:
-        """A transaction that could claim is over. Returns the seconds until the next step."""
+    def exchanged(self, *, has_claimed: bool, has_changed: bool, goes_on: bool = False) -> float:
+        """A transaction that could claim is over. Returns the seconds until the next step. `goes_on`: it has not seen
+        all there is under limits, or another worker counted them at the same moment."""
         self.may_have_work = True
         self._is_active |= has_changed
         self._expects_own_wake_up |= has_changed and self._hears_own
@@ -201,6 +203,8 @@ class PollPolicy:
         if has_changed or was_without_look:
             self._locked_pause = 0.0
             return 0.0
+        if goes_on:
+            return _GATE_PAUSE
         # Another transaction holds the rows, of outcomes or of ready jobs. They are tried again, without haste.
         self._locked_pause = min(max(self._locked_pause * 2, _FIRST_LOCKED_PAUSE), _LONGEST_LOCKED_PAUSE)
         self.pause = self._locked_pause

@@ -21,6 +21,7 @@ from dray.errors import (
     DatabaseClosed,
     ForkedConnection,
     GraphError,
+    PayloadError,
     SchemaTooNew,
     StorageDamaged,
     StorageError,
@@ -43,7 +44,7 @@ from dray.runtime.notes import NoteBuffer
 from dray.runtime.ownership import Ownership
 from dray.runtime.runners import Runner
 from dray.task.task import Task
-from dray.wording import counted
+from dray.wording import counted, short_id
 
 _BATCH = 500  # outcomes in one transaction
 _STALE_AHEAD = SECOND // 4  # after the last claim, when jobs claimed ahead that have not started go back
@@ -102,6 +103,7 @@ class Engine:
         self._yield_policy = YieldPolicy()
         self._yields = False  # it leaves the write lock to producers for its next rest
         self._is_drained = False
+        self._keyed_tasks = {name for name, task in self._bodies.tasks.items() if task.options.key is not None}
         self._fanout_tries = 0
         self._fanout_at: int | None = None  # when to tell children that another transaction has locked
         self._is_full = False
@@ -264,6 +266,8 @@ class Engine:
                 self._poll_policy.may_have_work = True  # it may have enqueued something in its transaction
                 if execution.is_written:
                     self._tell_done()
+                    if execution.claim.held:
+                        self._backend.announce({execution.claim.queue})
                     if self._events is not None:
                         self._events.completed(execution)
         while inbox.refused:
@@ -322,7 +326,8 @@ class Engine:
         if self._claim_policy.serves_all:
             self._claim_policy.set_ready_queues(seen.queues)
         self._ownership.hear_look(seen)
-        self._poll_policy.due_at = None if seen.due_at is None else now + seen.due_at - seen.now
+        next_at = min((at for at in (seen.due_at, seen.opens_at) if at is not None), default=None)
+        self._poll_policy.due_at = None if next_at is None else now + next_at - seen.now
         is_there = seen.is_ready or (seen.due_at is not None and seen.due_at <= seen.now)
         if (is_there and demand.limit) or self._in_flight.outcomes or self._notes.pause(now) is not None:
             self._outage.eases()  # what failed has still to succeed
@@ -370,7 +375,9 @@ class Engine:
         if not self._outage.pause:
             self._outage.ends()
         has_changed = has_grown or len(answer.settled.locked) < len(batch) or bool(answer.claims or answer.promoted)
-        pause = self._poll_policy.exchanged(has_claimed=bool(answer.claims), has_changed=has_changed or has_noted)
+        pause = self._poll_policy.exchanged(
+            has_claimed=bool(answer.claims), has_changed=has_changed or has_noted, goes_on=answer.goes_on
+        )
         yielded = self._yield_policy.exchanged(answer.rivalry, began, self._clock.steady())
         self._yields = yielded > pause and not self._inbox.is_draining
         if answer.claims and self._claim_policy.is_short and not self._yields:
@@ -427,12 +434,21 @@ class Engine:
         tasks, link = self._bodies.tasks, self._bodies.link
         executions = [Execution(claim, tasks[claim.task], self.worker_id, link) for claim in claims]
         groups: dict[Runner, list[Execution]] = {}
+        keys = self._missing_keys(executions) if self._keyed_tasks else None
         for execution in executions:
             execution.runner = runner = self._bodies.crew.runner_of(execution.claim)
             groups.setdefault(runner, []).append(execution)
         self._in_flight.take(executions)  # once each has a runner: the next beat releases a job that has none
+        if keys:
+            self._in_flight.park(keys, self._fed_at)
+            groups = {runner: [each for each in group if each not in keys] for runner, group in groups.items()}
         for runner, group in groups.items():
             runner.start(group, are_short=self._claim_policy.are_short)
+
+    def _missing_keys(self, executions: Sequence[Execution]) -> dict[Execution, str]:
+        """The keys of jobs that were enqueued where their tasks were not known."""
+        without = [each for each in executions if each.claim.key is None and each.claim.task in self._keyed_tasks]
+        return {each: key for each in without if (key := _missing_key(each)) is not None}
 
     def _fan_out(self) -> bool:
         """Frees children of jobs that a body completed in its own transaction, or that had very many."""
@@ -481,3 +497,12 @@ class Engine:
         self._outage.ends()
         self._poll_policy.may_have_work = True
         return 0.0
+
+
+def _missing_key(execution: Execution) -> str | None:
+    key = execution.task.options.key
+    try:
+        return None if key is None else key.of(execution.claim.args)
+    except PayloadError as error:
+        log.warning("job %s runs without a key: %s", short_id(execution.claim.id), error)
+        return None

@@ -6,7 +6,7 @@ doubt: if it cannot be written, another worker has the job.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from dray.log import log
@@ -106,6 +106,12 @@ class InFlight:
             elif execution in self.lost:
                 self.lost.remove(execution)
 
+    def park(self, keys: Mapping[Execution, str], now: int) -> None:
+        """Hands back jobs that have not started and lack the keys that they should have: each takes its turn."""
+        self.hand_back(keys, now)
+        for execution, key in keys.items():
+            self.outcomes[execution.claim.id] = released(execution.claim, now, key)
+
     def stuck(self, execution: Execution, settlement: Settlement | None) -> None:
         """A body does not stop: ends its job although it goes on, or, without a settlement, gives its slot to another
         and keeps its claim until it ends."""
@@ -175,6 +181,8 @@ class InFlight:
                 continue  # another transaction has locked the row: tried again with the next batch
             del self.outcomes[settlement.id]
             execution = self.held.pop(settlement.id, None)
+            if execution is not None and execution.claim.held and settlement.id not in stale:
+                queues.add(execution.claim.queue)  # another worker may have waited for its room under a limit
             if settlement.id in changed:
                 settlement = _as_written(settlement, settled)  # noqa: PLW2901 - the rest is about what is stored
             if settlement.id in stale:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Literal, Protocol, TypedDict
 
 from dray.errors import ConfigError
-from dray.model.bounds import JOB_NAME_CHARS, TAGS, UNIQUE_CHARS
+from dray.model.bounds import JOB_NAME_CHARS, KEY_CHARS, TAGS, UNIQUE_CHARS
 from dray.model.headers import encode_headers
 from dray.model.job_retry import encode_retry
 from dray.model.new_job import NewJob, OnConflict
@@ -64,6 +64,7 @@ class JobKeywords(TypedDict, total=False):
     retry: Fixed | Linear | Exponential | float | timedelta | None
     retry_on: type[BaseException] | Collection[type[BaseException]] | None
     keep_for: float | timedelta | None
+    key: str | None
     connection: Any
 
 
@@ -111,6 +112,8 @@ def prepare(job_id: str, task: TaskOptions, args: str, options: JobOptions) -> N
     fields = {**task.job_fields, **options.fields}
     if fields.get("unique_key") is True:
         fields["unique_key"] = _fingerprint(task.name, args)
+    if task.key is not None and "key" not in options.fields:
+        fields["key"] = task.key.of(args)
     return NewJob(id=job_id, task=task.name, args=args, **fields)
 
 
@@ -120,6 +123,8 @@ def job_of(schedule: Schedule, task: TaskOptions, job_id: str, slot: int | None)
     fields["queue"] = schedule.queue or task.queue
     if schedule.priority is not None:
         fields["priority"] = schedule.priority
+    if task.key is not None:
+        fields["key"] = task.key.of(schedule.args)
     return NewJob(id=job_id, task=schedule.task, args=schedule.args, schedule=schedule.name, slot=slot, **fields)
 
 
@@ -188,4 +193,5 @@ _OPTIONS: dict[str, tuple[str, Check]] = {
     "tags": ("tags", _tags),
     "headers": ("headers", encode_headers),
     "keep_for": ("keep_us", duration_us),
+    "key": ("key", partial(label, chars=KEY_CHARS)),
 }

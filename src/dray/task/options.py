@@ -11,7 +11,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -23,11 +23,13 @@ from dray.log import log
 from dray.model import retry
 from dray.model.bounds import DESCRIPTION_CHARS
 from dray.model.job_retry import NO_RETRY, JobRetry
+from dray.model.limit import Bound, Bounds, Kind, RateGiven, bounds_of
 from dray.model.schedule import Rule
 from dray.model.values import check_name, duration_us, shown
 from dray.sanitize import HIDDEN
 from dray.task import checks
 from dray.task.checks import checks_of, choice, known_options, label, option, several, switch
+from dray.task.keys import KeyGiven, KeyOption, key_option
 from dray.task.signature import parameters_of
 
 if TYPE_CHECKING:
@@ -64,6 +66,11 @@ class TaskKeywords(TypedDict, total=False):
     cron: str | None
     every: float | timedelta | None
     tz: str | None
+    limit: int | None
+    rate: RateGiven | None
+    key: KeyGiven | None
+    key_limit: int | None
+    key_rate: RateGiven | None
 
 
 def retry_policy(name: str, value: Any) -> retry.Policy:
@@ -100,6 +107,8 @@ class TaskOptions:
     retry_on: tuple[type[BaseException], ...] = option(error_types, ())  # none: any error is retried
     fail_on: tuple[type[BaseException], ...] = option(error_types, ())
     schedule: Rule | None = None  # the shorthand: cron with tz, or every
+    key: KeyOption | None = None  # None: jobs have no key unless they are given one
+    bounds: Bounds = field(default_factory=dict[Kind, tuple[Bound, ...]])  # limit, rate, key_limit and key_rate
 
     @classmethod
     def of(cls, function: Callable[..., Any], given: Mapping[str, Any]) -> TaskOptions:
@@ -116,6 +125,8 @@ class TaskOptions:
             runner=_runner(f"{of}: runner", function, given.get("runner")),
             redact=_redact(f"{of}: redact", function, given.get("redact", ())),
             schedule=rule_of(of, given.get("cron"), given.get("every"), given.get("tz")),
+            key=key_option(f"{of}: key", name, function, given["key"]) if "key" in given else None,
+            bounds=bounds_of(of, given),
         )
 
     @property

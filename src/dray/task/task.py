@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import (
@@ -32,6 +33,7 @@ from dray.model.new_job import AlikeJobs, NewJob
 from dray.model.values import check_name, shown
 from dray.task.advice import misplaced_option, of_another_queue
 from dray.task.job_options import JobKeywords, JobOptions, prepare
+from dray.task.keys import KeyOption
 from dray.task.options import TaskKeywords, TaskOptions
 from dray.task.signature import Signature
 
@@ -121,7 +123,7 @@ class Enqueuer(Generic[P, R]):
         """What all jobs that are enqueued here have in common; None: each has a unique key of its own."""
         if self.job_options.fields.get("unique_key") is True:
             return None
-        return prepare("", self.task.options, "{}", self.job_options)
+        return prepare("", replace(self.task.options, key=None), "{}", self.job_options)
 
     def _encoded(self, calls: Iterable[Any]) -> list[str]:
         texts, encode = list[str](), self.task.signature.encode
@@ -139,9 +141,16 @@ class Enqueuer(Generic[P, R]):
         if pattern is None:
             return [prepare(app.new_id(), self.task.options, text, self.job_options) for text in texts]
         ids = app.ids.many(len(texts))
-        if ids and pattern.is_plain:
+        key = self._key
+        if ids and pattern.is_plain and key is None:
             return AlikeJobs(pattern, ids, texts)
-        return [pattern.like(*each) for each in zip(ids, texts, strict=True)]
+        jobs = [pattern.like(*each) for each in zip(ids, texts, strict=True)]
+        return jobs if key is None else [job.with_key(key.of(job.args)) for job in jobs]
+
+    @property
+    def _key(self) -> KeyOption | None:
+        """What makes the keys of the jobs that are enqueued here; None: they have none, or all the same."""
+        return None if "key" in self.job_options.fields else self.task.options.key
 
 
 class Task(Enqueuer[P, R]):

@@ -7,6 +7,7 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
+from itertools import groupby, starmap
 from typing import Any, Protocol, cast
 
 import psycopg
@@ -15,12 +16,13 @@ from psycopg.pq import Format
 from psycopg.rows import tuple_row
 
 from dray.backends import rows
-from dray.backends.database import FIRST_ID, Later, Row, Session
+from dray.backends.database import ALL_LIMITS, FIRST_ID, Claimed, Later, Row, Session
 from dray.backends.postgres import adapt
 from dray.backends.postgres.adapt import adapt_anew
 from dray.backends.postgres.tables import PostgresTables
 from dray.backends.rows import SettledRow, SettlementRow, Start
 from dray.backends.statements import Catalogue, Statement
+from dray.backends.store.gate import Gate, Turns
 from dray.instants import to_datetime
 from dray.model.job import Claim, Demand, State
 from dray.model.new_job import AlikeJobs, NewJob
@@ -29,6 +31,7 @@ from dray.model.new_job import AlikeJobs, NewJob
 PAUSE_SPACE = 0x64726170  # "drap"
 WORKER_SPACE = 0x64726177  # "draw"
 MIGRATE_SPACE = 0x6472616D  # "dram"
+LIMIT_SPACE = 0x6472616C  # "dral"
 
 
 def lock_key(name: str) -> int:
@@ -60,6 +63,7 @@ class PostgresSession(Session):
         self._times = times
         self._pipeline = pipeline
         self._is_users = is_users
+        self._is_gated: Later[list[Row]] | None = None  # what `begin_work` says of limits and keys
 
     def _cursor(self) -> psycopg.Cursor[Row]:
         if not self._is_users:
@@ -167,7 +171,59 @@ class PostgresSession(Session):
             lambda: [(queue,) for _, queue in tended() if queue is not None],
         )
 
-    def claim(self, worker_id: str, demand: Demand) -> Later[list[Claim]]:
+    def claim(self, worker_id: str, demand: Demand, turns: Turns) -> Later[Claimed]:
+        is_gated = self._is_gated
+        if is_gated is None or turns.is_needed:
+            return self._claim_gated(worker_id, demand, turns)
+        claimed = self._claim_plain(worker_id, demand)
+
+        def answer() -> Claimed:
+            turns.is_needed = bool(is_gated()[0][2])
+            return Claimed(claimed(), goes_on=turns.is_needed)
+
+        return answer
+
+    def _claim_gated(self, worker_id: str, demand: Demand, turns: Turns) -> Later[Claimed]:
+        """Queue by queue: what limits let start is known only from what was read before."""
+        gated = dict(self.rows("gated_queues", worker_id=worker_id, queues=list(demand.queues)))
+        turns.is_needed = bool(gated)
+        if not gated:
+            claimed = self._claim_plain(worker_id, demand)
+            return lambda: Claimed(claimed())
+        if not self._is_users:
+            self.later("gate_patience")
+        claims: list[Claim] = []
+        limit, ahead, goes_on, stops_short = demand.limit, demand.ahead, False, False
+        for is_gated, group in groupby(demand.queues, gated.__contains__):
+            for queues in [[queue] for queue in group if gated[queue]] if is_gated else [list(group)]:
+                if limit + ahead <= 0 or stops_short:
+                    break
+                if is_gated:
+                    part = Gate(self, turns, queues[0], demand.tasks).claim(worker_id, limit, ahead)
+                    taken, stops_short = part.claims, part.stops_short
+                    goes_on |= part.goes_on
+                else:
+                    rest = demand._replace(queues=tuple(queues), limit=limit, ahead=ahead)
+                    taken = self._claim_plain(worker_id, rest)()
+                claims += taken
+                ahead -= max(0, len(taken) - limit)
+                limit -= min(limit, len(taken))
+        return lambda: Claimed(claims, goes_on)
+
+    def take(self, worker_id: str, ids: Sequence[str], held: Sequence[str], limit: int) -> list[Claim]:
+        given = {"ids": list(ids), "at_once": list(ids[:limit]), "held": list(held)}
+        place = {job_id: n for n, job_id in enumerate(ids)}
+        claims = starmap(Claim, self.rows("gate_claim", worker_id=worker_id, **given))
+        return sorted(claims, key=lambda claim: place[claim.id])
+
+    def lock_limits(self, names: Sequence[str]) -> set[str] | None:
+        if self._is_users:
+            return None  # no other worker claims in their transaction, and the locks would last as long
+        by_key = {str(lock_key(name)): name for name in names}
+        locked = {row[0] for row in self.rows("gate_lock", space=LIMIT_SPACE, keys=sorted(by_key))}
+        return {name for name in names if str(lock_key(name)) in locked}
+
+    def _claim_plain(self, worker_id: str, demand: Demand) -> Later[list[Claim]]:
         claimed = self.later(
             "job_claim",
             worker_id=worker_id,
@@ -179,7 +235,7 @@ class PostgresSession(Session):
         place = {queue: n for n, queue in enumerate(demand.queues)}
 
         def in_order() -> list[Claim]:  # RETURNING has an order of its own
-            claims = [*map(Claim._make, claimed())]
+            claims = [*starmap(Claim, claimed())]
             claims.sort(key=lambda each: (place[each.queue], -each.priority, each.run_at, each.id))
             return claims
 
@@ -203,8 +259,11 @@ class PostgresSession(Session):
     def begin_work(self, queues: Sequence[str], *, durable: bool) -> None:
         if self._is_users:
             return  # how durable its commit is, is theirs; and these locks would last until then
-        keys = sorted({lock_key(queue) for queue in queues})
-        self.later("work_begin", durable=durable, space=PAUSE_SPACE, keys=keys)
+        keys = sorted({lock_key(queue) for queue in (*queues, ALL_LIMITS)})
+        self._is_gated = self.later("work_begin", durable=durable, space=PAUSE_SPACE, keys=keys, queues=list(queues))
+
+    def begin_limits(self) -> None:
+        self.rows("limit_begin", space=PAUSE_SPACE, key=lock_key(ALL_LIMITS))
 
     def begin_pause(self, queue: str) -> None:
         self.rows("pause_begin", space=PAUSE_SPACE, key=lock_key(queue))
@@ -249,6 +308,7 @@ def _settled(ending: SettlementRow) -> dict[str, Any]:
             "traceback": s.traceback,
             "error_class": s.error_class,
             "keeps_error": s.keeps_error or None,
+            "key": s.key,
         }
         given |= {key: value for key, value in said.items() if value is not None}
     return given

@@ -8,13 +8,14 @@ import re
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from itertools import islice, starmap
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from dray.backends import rows, sqlite
-from dray.backends.database import Later, Rivalry, Row, Session
+from dray.backends.database import Claimed, Later, Rivalry, Row, Session
 from dray.backends.rows import SettledRow, SettlementRow, Start
 from dray.backends.statements import Catalogue
+from dray.backends.store.gate import Gate, Turns
 from dray.clock import Clock
 from dray.errors import ForkedConnection
 from dray.model.job import FINAL, LIVE, Claim, Demand, State
@@ -195,25 +196,41 @@ class SqliteSession(Session):
             _known(self.rows("job_promote", limit=limit) if due else []),
         )
 
-    def claim(self, worker_id: str, demand: Demand) -> Later[list[Claim]]:
+    def claim(self, worker_id: str, demand: Demand, turns: Turns) -> Later[Claimed]:
         claimed: list[Claim] = []
-        limit, ahead = demand.limit, demand.ahead
+        limit, ahead, goes_on = demand.limit, demand.ahead, False
         for queue in demand.queues:
             if limit + ahead <= 0:
                 break
-            if not self.rows("claim_allowed", worker_id=worker_id, queue=queue)[0][0]:
+            is_allowed, is_gated = self.rows("claim_allowed", worker_id=worker_id, queue=queue)[0]
+            if not is_allowed:
                 continue
-            count, ids = self._pick(queue, demand.tasks, limit + ahead)
-            if not count:
-                continue
-            self.run("job_claim", worker_id=worker_id, ids=ids, limit=limit)
-            claimed += self._claimed(worker_id, ids)
+            if is_gated:
+                gated = Gate(self, turns, queue, demand.tasks).claim(worker_id, limit, ahead)
+                claimed += gated.claims
+                goes_on |= gated.goes_on
+                if gated.stops_short:
+                    break
+                count = len(gated.claims)
+            else:
+                count, ids = self._pick(queue, demand.tasks, limit + ahead)
+                if count:
+                    self.run("job_claim", worker_id=worker_id, ids=ids, limit=limit)
+                    claimed += self._claimed("job_claimed", worker_id, ids)
             ahead -= max(0, count - limit)
             limit -= min(limit, count)
-        return _known(claimed)
+        return lambda: Claimed(claimed, goes_on)
 
-    def _claimed(self, worker_id: str, ids: str) -> list[Claim]:
-        rows: list[list[Any]] = _loads(self.rows("job_claimed", worker_id=worker_id, ids=ids)[0][0])
+    def take(self, worker_id: str, ids: Sequence[str], held: Sequence[str], limit: int) -> list[Claim]:
+        taken = json.dumps(ids)
+        self.run("gate_claim", worker_id=worker_id, ids=taken, held=list(held), limit=limit)
+        return [claim._replace(held=bool(claim.held)) for claim in self._claimed("gate_claimed", worker_id, taken)]
+
+    def lock_limits(self, names: Sequence[str]) -> set[str] | None:  # noqa: ARG002 - as elsewhere
+        return None  # there is one writer
+
+    def _claimed(self, name: Literal["job_claimed", "gate_claimed"], worker_id: str, ids: str) -> list[Claim]:
+        rows: list[list[Any]] = _loads(self.rows(name, worker_id=worker_id, ids=ids)[0][0])
         large = [row[0] for row in rows if row[_ARGS] is None]
         payloads = dict(self.rows("payload_read", ids=large)) if large else {}
         for row in rows:
@@ -221,7 +238,7 @@ class SqliteSession(Session):
                 row[_ARGS] = payloads.get(row[0])
             if row[_TIMEOUT] is not None:
                 row[_TIMEOUT] = float(row[_TIMEOUT])
-        return [*map(Claim._make, rows)]
+        return [*starmap(Claim, rows)]
 
     def _pick(self, queue: str, tasks: Sequence[str], limit: int) -> tuple[int, str]:
         """The next jobs of a queue: how many, and their ids as JSON. Each task has its own stretch of the index, so
@@ -319,4 +336,4 @@ def _settled(ending: SettlementRow) -> Row:
     """The columns of `job_settle`."""
     s, worker_id, started_age, finished_age = ending
     becomes = (s.state, s.state in FINAL, s.reason, s.delay_us, int(s.gives_back), int(s.counts_crash))
-    return (s.id, worker_id, s.claim, *becomes, s.error, s.error_key, s.keeps_error, started_age, finished_age)
+    return (s.id, worker_id, s.claim, *becomes, s.error, s.error_key, s.keeps_error, started_age, finished_age, s.key)

@@ -264,6 +264,7 @@ class AuditStore(Store):
             return Oddities(rule, found[0][1] if found else 0, [row[0] for row in found])
 
         wrong = self._read("audit_rollups", all=ALL, limit=limit)
+        over = self._read("audit_limits", limit=limit)
         return [
             *(Oddities("circle", 1, [row[0]]) for row in self._read("audit_circles", edges=_EDGES, reach=_REACH)),
             *(Oddities(rule, 1, [odd_id]) for rule, odd_id in self._read("audit_workers")),
@@ -271,6 +272,9 @@ class AuditStore(Store):
             repeated("unique-holder", "audit_unique"),
             repeated("step", "audit_steps"),
             repeated("slot-once", "audit_slots"),
+            Oddities(
+                "limit", over[0][3] if over else 0, [f"{kind} of {scope} {name}" for scope, name, kind, _ in over]
+            ),
             Oddities("rollup", wrong[0][2] if wrong else 0, [f"{span} {to_datetime(at)}" for span, at, _ in wrong]),
         ]
 

@@ -273,7 +273,7 @@ class LiveStore(Store):
             enqueued = tx.later("live_rate_enqueued", after_id=since_id, limit=newest)
             return Numbers(
                 depths=dict(depths()),
-                oldest=dict(oldest()),
+                oldest=_oldest(oldest()),
                 counts=dict(counts()),
                 ended={state: EndRate(*found()[0]) for state, found in rates.items()},
                 enqueued=enqueued()[0][0],
@@ -321,6 +321,14 @@ def _late(tx: Session, ask: Ask) -> tuple[Later[list[Row]], Later[list[Row]]]:
         tx.later("live_ended_newest", state=State.CANCELLED, since=back.cancelled_since, limit=back.limit),
         tx.later("live_enqueued_newest", after_id=back.enqueued_since, until_id=ask.enqueued_after, limit=back.limit),
     )
+
+
+def _oldest(found: list[Row]) -> dict[str, int]:
+    """Since when the oldest of each queue is ready: of jobs without a key, and of those with one."""
+    oldest: dict[str, int] = {}
+    for queue, run_at in found:
+        oldest[queue] = min(run_at, oldest.get(queue, run_at))
+    return oldest
 
 
 def live_jobs(found: list[Row]) -> list[LiveJob]:

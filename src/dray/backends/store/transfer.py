@@ -32,6 +32,10 @@ _LAST_NAME, _LAST_NUMBER = "\U0010ffff", 1 << 62
 TABLES = (
     Table("queues", ("name",), ("",), (_LAST_NAME,)),
     Table("schedules", ("name",), ("",), (_LAST_NAME,)),
+    Table(
+        "limits", ("scope", "name", "kind", "source", "period_us"), ("", "", "", "", -1), (_LAST_NAME, "", "", "", 0)
+    ),
+    Table("starts", ("scope", "name", "key", "period_us", "at"), ("", "", "", -1, 0), (_LAST_NAME, "", "", 0, 0)),
     Table("workflows", ("id",), (FIRST_ID,), (LAST_ID,)),
     Table("jobs", ("id",), (FIRST_ID,), (LAST_ID,)),
     Table("attempts", ("job_id", "claim"), (FIRST_ID, -1), (LAST_ID, _LAST_NUMBER)),

@@ -6,10 +6,11 @@ import json
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
-from dray.backends.database import Database, DataRefused, Later, Rivalry, Row, Session
+from dray.backends.database import Claimed, Database, DataRefused, Later, Rivalry, Row, Session
 from dray.backends.rows import Holding, SettledRow, SettlementRow
 from dray.backends.store import Store
 from dray.backends.store.block import hold
+from dray.backends.store.gate import Gate, Opening, Turns
 from dray.backends.store.graph import FanOut, GraphStore
 from dray.backends.store.insert import insert
 from dray.backends.store.stacks import Asked
@@ -59,6 +60,7 @@ class Exchange(NamedTuple):
     rivalry: Rivalry | None = None  # None: it did not wait for the write lock
     expired: Sequence[str] = ()  # jobs that were not started in time, and are cancelled
     late: Notes = SILENCE  # not written, since another transaction has locked the rows: for the next exchange
+    goes_on: bool = False  # there may be more under limits that was not looked at: claim again soon
 
 
 class Look(NamedTuple):
@@ -70,6 +72,7 @@ class Look(NamedTuple):
     queues: list[str]  # those that have anything ready; only where all are served
     cancels: list[Held]  # what it runs and was asked to stop
     asked: tuple[Asked, ...] = ()  # requests for the stacks of bodies
+    opens_at: int | None = None  # when a rate lets the next job start, if nothing could be claimed now
 
 
 class _Turn(NamedTuple):
@@ -79,11 +82,15 @@ class _Turn(NamedTuple):
     written: list[SettledRow]
     expired: list[Row]
     promoted: list[str]
-    claims: list[Claim]
+    claimed: Claimed
     rivalry: Rivalry | None
 
 
 class WorkStore(Store):
+    def __init__(self, db: Database) -> None:
+        super().__init__(db)
+        self._turns = Turns()
+
     def exchange(
         self,
         worker_id: str,
@@ -113,10 +120,11 @@ class WorkStore(Store):
             turn = self._transact(worker_id, (), demand, durable=durable)._replace(unkept=unkept)
         has_children = turn.expired or any(each.fanout_pending for each in written)
         fan_out = GraphStore(self._db).fan_out_all() if has_children else FanOut(0, left=False)
-        settled = self._judge(worker_id, settlements, written, refused, {claim.id for claim in turn.claims})
+        settled = self._judge(worker_id, settlements, written, refused, {claim.id for claim in turn.claimed.claims})
         late = self._late(worker_id, turn.unkept)
         expired = tuple(row[0] for row in turn.expired)
-        return Exchange(settled, turn.promoted, turn.claims, fan_out, turn.rivalry, expired, late)
+        claims, goes_on = turn.claimed
+        return Exchange(settled, turn.promoted, claims, fan_out, turn.rivalry, expired, late, goes_on)
 
     def _transact(
         self,
@@ -135,9 +143,9 @@ class WorkStore(Store):
             trim_attempts(tx, free)
             rivalry = tx.rivalry()
             if not demand.limit + demand.ahead:
-                return lambda: _Turn(unkept, written(), [], [], [], rivalry)
+                return lambda: _Turn(unkept, written(), [], [], Claimed([]), rivalry)
             expired, promoted = tx.tend(PROMOTE_CHUNK) if demand.tends else (list[Row], list[Row])
-            claimed = tx.claim(worker_id, demand)
+            claimed = tx.claim(worker_id, demand, self._turns)
             return lambda: _Turn(unkept, written(), expired(), [row[0] for row in promoted()], claimed(), rivalry)
 
         return self._db.exchange(work, durable=durable)
@@ -315,12 +323,31 @@ class WorkStore(Store):
         queues have something ready, instead of the demand's."""
         queues, tasks = list(demand.queues), list(demand.tasks)
         given = {"id": worker_id, "queues": queues, "tasks": tasks, "limit": demand.limit, "all": serves_all}
-        is_ready, due_at, now, found, cancels, stacks = self._db.glance("job_look", **given)[0]
+        is_ready, due_at, now, found, cancels, stacks, gated = self._db.glance("job_look", **given)[0]
         names: list[str] = json.loads(found or "[]")
         stops = [Held(i, claim, cancel_requested=True) for i, claim in json.loads(cancels or "[]")]
         asked = tuple(Asked(*row) for row in json.loads(stacks or "[]"))
         # Of a queue that is new nothing is known yet: a claim will tell.
-        return Look(bool(is_ready) or not set(queues).issuperset(names), due_at, now, names, stops, asked)
+        is_there = bool(is_ready) or not set(queues).issuperset(names)
+        opening = Opening(is_open=False, opens_at=None)
+        if gated is not None and not is_there:
+            opening = self._opening(json.loads(gated), tasks, now)
+        return Look(is_there or opening.is_open, due_at, now, names, stops, asked, opening.opens_at)
+
+    def _opening(self, queues: Sequence[str], tasks: Sequence[str], now: int) -> Opening:
+        """Whether limits and keys let a claim from one of these queues find something."""
+        opens_at: list[int] = []
+
+        def look(tx: Session) -> bool:
+            for queue in queues:
+                found = Gate(tx, self._turns, queue, tasks).look(now)
+                if found.is_open:
+                    return True
+                if found.opens_at is not None:
+                    opens_at.append(found.opens_at)
+            return False
+
+        return Opening(self._db.read(look), min(opens_at, default=None))
 
 
 def _free(settlements: Sequence[Settlement], unkept: Notes) -> Sequence[Settlement]:

@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 from dray.backends import rows
 from dray.backends.database import Row, Session, write_and_recall
+from dray.backends.migrate import newest
 from dray.backends.rows import Orphan, SettlementRow
 from dray.backends.store import Store
 from dray.backends.store.graph import GraphStore
@@ -27,7 +28,7 @@ class WorkerStore(Store):
             if worker.queues:
                 tx.run("queue_add", names=sorted(worker.queues))
             served = {"queues": json.dumps(worker.queues), "tasks": json.dumps(worker.tasks)}
-            tx.run("worker_register", **asdict(worker) | served, lease_us=lease_us)
+            tx.run("worker_register", **asdict(worker) | served, lease_us=lease_us, knows=newest())
 
         self._db.write(work)
 

@@ -12,13 +12,13 @@ SELECT max(CAST(id AS text)), count(*) FROM (
 WITH part AS MATERIALIZED (
     SELECT id, state, reason, attempt, max_attempts, crashes, max_crashes, claim, worker_id, unique_key, unique_lock,
         unique_until, unique_scope, workflow_id, waiting_on, fanout_pending, schedule, slot, cancel_requested_at,
-        run_at, updated_at, started_at, finished_at, error_key,
+        run_at, updated_at, started_at, finished_at, error_key, key, held, task, queue,
         state IN ('waiting', 'scheduled', 'queued', 'parked') AS is_unstarted,
         state IN ('completed', 'failed', 'cancelled') AS is_final
     FROM dray_jobs WHERE id > :after AND id <= :until
 )
 SELECT 'state', id FROM part
-WHERE state NOT IN ('waiting', 'scheduled', 'queued', 'running', 'completed', 'failed', 'cancelled')
+WHERE state NOT IN ('waiting', 'scheduled', 'queued', 'parked', 'running', 'completed', 'failed', 'cancelled')
 UNION ALL
 SELECT 'reason', id FROM part WHERE CASE state
     WHEN 'failed' THEN coalesce(reason, '') NOT IN ('error', 'timeout', 'crashed', 'result', 'arguments')
@@ -50,7 +50,7 @@ UNION ALL
 SELECT 'waiting-on', id FROM part WHERE state = 'waiting' AND (waiting_on = 0 OR waiting_on <>
     (SELECT count(*) FROM dray_edges AS e WHERE e.child_id = part.id AND e.satisfied <> 1))
 UNION ALL
-SELECT 'freed', id FROM part WHERE state IN ('scheduled', 'queued', 'running') AND waiting_on <> 0
+SELECT 'freed', id FROM part WHERE state IN ('scheduled', 'queued', 'parked', 'running') AND waiting_on <> 0
 UNION ALL
 SELECT 'fan-out', id FROM part WHERE fanout_pending AND NOT is_final
 UNION ALL
@@ -63,7 +63,13 @@ SELECT 'workflow', id FROM part WHERE workflow_id IS NOT NULL
 UNION ALL
 SELECT 'slot', id FROM part WHERE slot IS NOT NULL AND schedule IS NULL
 UNION ALL
-SELECT 'due', id FROM part WHERE state = 'queued' AND run_at > updated_at AND run_at > $now + $span(slack_us)
+SELECT 'due', id FROM part WHERE state IN ('queued', 'parked') AND run_at > updated_at AND run_at > $now + $span(slack_us)
+UNION ALL
+SELECT 'turn', id FROM part WHERE (state = 'parked' AND key IS NULL) OR (state = 'queued' AND key IS NOT NULL)
+UNION ALL
+SELECT 'counted', id FROM part WHERE (held AND state <> 'running') OR (NOT held AND state = 'running' AND (key IS NOT NULL
+    OR EXISTS (SELECT 1 FROM dray_limits AS l WHERE l.in_force
+        AND ((l.scope = 'task' AND l.name = part.task) OR (l.scope = 'queue' AND l.name = part.queue)))))
 UNION ALL
 SELECT 'times', id FROM part WHERE finished_at < started_at
     AND (state = 'completed' OR (state = 'failed' AND reason <> 'crashed'))
@@ -83,7 +89,7 @@ UNION ALL
 SELECT 'held', id FROM edge WHERE satisfied = -1 AND (parent_state NOT IN ('failed', 'cancelled')
     OR (child_state = 'waiting' AND on_parent_failure IN ('cancel', 'run')))
 UNION ALL
-SELECT 'freed', id FROM edge WHERE satisfied <> 1 AND child_state IN ('scheduled', 'queued', 'running')
+SELECT 'freed', id FROM edge WHERE satisfied <> 1 AND child_state IN ('scheduled', 'queued', 'parked', 'running')
 
 -- name: audit_attempts
 -- What does not hold of recorded attempts; the id is the job's. Of an attempt whose worker died the start is a reading
@@ -152,6 +158,19 @@ SELECT span, at, count(*) OVER () FROM (
     FROM dray_rollups GROUP BY span, at, outcome
 ) AS sums WHERE parts <> everything OR queues <> everything OR tasks <> everything
 ORDER BY span, at LIMIT :limit
+
+-- name: audit_limits
+-- Rules under which more jobs run than they allow, although a job was started since they were last changed; and how many
+-- are so. Of a key: the one with the most.
+SELECT l.scope, l.name, l.kind, count(*) OVER () FROM dray_limits AS l
+WHERE l.in_force AND ((l.kind = 'limit' AND l.most < (SELECT count(*) FROM dray_jobs AS h
+        WHERE h.held AND $is_running(h) AND CASE l.scope WHEN 'task' THEN h.task ELSE h.queue END = l.name))
+    OR (l.kind = 'key_limit' AND l.most < (SELECT coalesce(max(per.n), 0) FROM (SELECT count(*) AS n FROM dray_jobs AS h
+        WHERE h.held AND $is_running(h) AND h.key IS NOT NULL
+            AND CASE l.scope WHEN 'task' THEN h.task ELSE h.queue END = l.name GROUP BY h.key) AS per)))
+    AND EXISTS (SELECT 1 FROM dray_jobs AS h WHERE h.held AND $is_running(h) AND h.started_at > l.changed_at
+        AND CASE l.scope WHEN 'task' THEN h.task ELSE h.queue END = l.name)
+ORDER BY l.scope, l.name, l.kind LIMIT :limit
 
 -- name: audit_workers
 -- What does not hold of workers and duties.

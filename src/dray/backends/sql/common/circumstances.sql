@@ -1,6 +1,6 @@
 -- name: parents_open
 -- The parents that a child's count stands for, or that it was cancelled with; those that ended otherwise first.
-SELECT p.id, p.task, p.step, p.state, p.reason, e.satisfied
+SELECT p.id, p.task, p.step, $shown_state(p), p.reason, e.satisfied
 FROM dray_edges AS e JOIN dray_jobs AS p ON p.id = e.parent_id
 WHERE e.child_id = :id AND e.satisfied <> 1
 ORDER BY e.satisfied, p.finished_at IS NULL, e.parent_id LIMIT :limit

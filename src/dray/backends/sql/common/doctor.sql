@@ -1,6 +1,6 @@
 -- name: doctor_ready
 -- What is ready, by queue and task: how many (at most `most` are counted) and since when, found by hopping along the
--- index.
+-- indexes. Of tasks with keys it counts on its own row.
 WITH RECURSIVE line (queue) AS (
     SELECT min(queue) FROM dray_jobs WHERE state = 'queued'
     UNION ALL
@@ -13,6 +13,19 @@ WITH RECURSIVE line (queue) AS (
     SELECT stretch.queue, (SELECT min(j.task) FROM dray_jobs AS j
         WHERE j.state = 'queued' AND j.queue = stretch.queue AND j.task > stretch.task)
     FROM stretch WHERE stretch.task IS NOT NULL
+), keyed_line (queue) AS (
+    SELECT min(queue) FROM dray_jobs WHERE state = 'parked'
+    UNION ALL
+    SELECT (SELECT min(j.queue) FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue > keyed_line.queue)
+    FROM keyed_line WHERE keyed_line.queue IS NOT NULL
+), keyed (queue, task) AS (
+    SELECT keyed_line.queue,
+        (SELECT min(j.task) FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue = keyed_line.queue)
+    FROM keyed_line WHERE keyed_line.queue IS NOT NULL
+    UNION ALL
+    SELECT keyed.queue, (SELECT min(j.task) FROM dray_jobs AS j
+        WHERE j.state = 'parked' AND j.queue = keyed.queue AND j.task > keyed.task)
+    FROM keyed WHERE keyed.task IS NOT NULL
 )
 SELECT s.queue, s.task,
     (SELECT count(*) FROM (SELECT 1 FROM dray_jobs AS j
@@ -20,6 +33,13 @@ SELECT s.queue, s.task,
     (SELECT min(few.run_at) FROM (SELECT j.run_at FROM dray_jobs AS j
         WHERE j.state = 'queued' AND j.queue = s.queue AND j.task = s.task LIMIT :most) AS few)
 FROM (SELECT queue, task FROM stretch WHERE task IS NOT NULL LIMIT :pairs) AS s
+UNION ALL
+SELECT s.queue, s.task,
+    (SELECT count(*) FROM (SELECT 1 FROM dray_jobs AS j
+        WHERE j.state = 'parked' AND j.queue = s.queue AND j.task = s.task LIMIT :most) AS few),
+    (SELECT min(few.run_at) FROM (SELECT j.run_at FROM dray_jobs AS j
+        WHERE j.state = 'parked' AND j.queue = s.queue AND j.task = s.task LIMIT :most) AS few)
+FROM (SELECT queue, task FROM keyed WHERE task IS NOT NULL LIMIT :pairs) AS s
 
 -- name: doctor_due
 -- The first job whose time has come and that was not queued: its queue, its task, and since when.

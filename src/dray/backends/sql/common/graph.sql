@@ -18,7 +18,7 @@ ORDER BY e.parent_id, e.child_id LIMIT :limit $skip_locked_c
 
 -- name: fanout_freed
 -- The queues of those among these children that need wait no longer.
-SELECT DISTINCT queue FROM dray_jobs WHERE id $in_ids(ids) AND state IN ('queued', 'scheduled')
+SELECT DISTINCT queue FROM dray_jobs WHERE id $in_ids(ids) AND state IN ('queued', 'parked', 'scheduled')
 
 -- name: fanout_finish
 -- Ends the fan-out of parents that have no open edge left.
@@ -59,7 +59,7 @@ UPDATE dray_jobs SET
         WHEN EXISTS (SELECT 1 FROM dray_edges AS e WHERE e.child_id = dray_jobs.id AND e.satisfied <> 1)
             THEN 'waiting'
         WHEN run_at > $now THEN 'scheduled'
-        ELSE 'queued' END,
+        ELSE $ready END,
     updated_at = $now
 WHERE id $in_ids(ids) AND state = 'waiting' AND (waiting_on = 0 OR waiting_on <>
     (SELECT count(*) FROM dray_edges AS e WHERE e.child_id = dray_jobs.id AND e.satisfied <> 1))
@@ -72,14 +72,14 @@ ORDER BY parent_id, child_id
 
 -- name: parents_of
 -- Jobs that one runs after.
-SELECT p.id, p.task, p.step, p.queue, p.state, p.workflow_id, p.started_at, p.finished_at
+SELECT p.id, p.task, p.step, p.queue, $shown_state(p), p.workflow_id, p.started_at, p.finished_at
 FROM (SELECT parent_id FROM dray_edges WHERE child_id = :id ORDER BY parent_id LIMIT :limit) AS e
     JOIN dray_jobs AS p ON p.id = e.parent_id
 ORDER BY p.id
 
 -- name: children_of
 -- Jobs that run after one, of which there may be thousands: only those within the limit are read.
-SELECT c.id, c.task, c.step, c.queue, c.state, c.workflow_id, c.started_at, c.finished_at
+SELECT c.id, c.task, c.step, c.queue, $shown_state(c), c.workflow_id, c.started_at, c.finished_at
 FROM (SELECT child_id FROM dray_edges WHERE parent_id = :id ORDER BY child_id LIMIT :limit) AS e
     JOIN dray_jobs AS c ON c.id = e.child_id
 ORDER BY c.id
@@ -99,17 +99,17 @@ WHERE id < :before ORDER BY id DESC LIMIT :limit
 
 -- name: workflow_counts
 -- The states of the jobs of a workflow, and how many of each its other steps tolerate.
-SELECT j.state, count(*), count(CASE WHEN $tolerated = 1 THEN 1 END)
-FROM dray_jobs AS j WHERE j.workflow_id = :id GROUP BY j.state
+SELECT $shown_state(j), count(*), count(CASE WHEN $tolerated = 1 THEN 1 END)
+FROM dray_jobs AS j WHERE j.workflow_id = :id GROUP BY 1
 
 -- name: workflow_jobs
 -- The ids of a workflow's jobs in some states, in the order they were made.
-SELECT id FROM dray_jobs WHERE workflow_id = :id AND state $in_texts(states) ORDER BY id
+SELECT j.id FROM dray_jobs AS j WHERE j.workflow_id = :id AND $shown_state(j) $in_texts(states) ORDER BY j.id
 
 -- name: workflow_tallies
 -- The same of several workflows.
-SELECT j.workflow_id, j.state, count(*), count(CASE WHEN $tolerated = 1 THEN 1 END)
-FROM dray_jobs AS j WHERE j.workflow_id $in_ids(ids) GROUP BY j.workflow_id, j.state
+SELECT j.workflow_id, $shown_state(j), count(*), count(CASE WHEN $tolerated = 1 THEN 1 END)
+FROM dray_jobs AS j WHERE j.workflow_id $in_ids(ids) GROUP BY j.workflow_id, 2
 
 -- name: workflow_names
 -- What workflows are called.
@@ -129,7 +129,7 @@ SELECT id FROM dray_jobs WHERE workflow_id = :id AND step = :step
 
 -- name: workflow_nodes
 -- A workflow's jobs, as a drawing of it needs them.
-SELECT id, step, task, state, reason, error FROM dray_jobs WHERE workflow_id = :id ORDER BY id
+SELECT j.id, j.step, j.task, $shown_state(j), j.reason, j.error FROM dray_jobs AS j WHERE j.workflow_id = :id ORDER BY j.id
 
 -- name: workflow_edges
 -- Who waits for whom in a workflow; parents may be jobs outside it.
@@ -167,7 +167,7 @@ WHERE parent_id = :parent_id AND child_id = :child_id AND satisfied + 0 = 0
 -- Counts a child's fulfilled parents down; at none it is scheduled or queued.
 UPDATE dray_jobs SET
     waiting_on = waiting_on - :fulfilled,
-    state = CASE WHEN waiting_on > :fulfilled THEN state WHEN run_at > $now THEN 'scheduled' ELSE 'queued' END,
+    state = CASE WHEN waiting_on > :fulfilled THEN state WHEN run_at > $now THEN 'scheduled' ELSE $ready END,
     updated_at = $now
 WHERE id = :child_id AND state = 'waiting' AND waiting_on >= :fulfilled
 

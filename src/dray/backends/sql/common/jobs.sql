@@ -16,15 +16,17 @@ UPDATE dray_jobs SET unique_lock = NULL, updated_at = $now
 WHERE unique_lock $in_texts(locks) AND unique_until <= $now
 
 -- name: job_replace
--- rows: id, unique_key, task, args, priority, max_attempts, max_crashes, timeout, name, description, tags, headers, retry, keep_us
+-- rows: id, unique_key, task, args, priority, max_attempts, max_crashes, timeout, name, description, tags, headers, retry, keep_us, key
 -- Gives the holder of a unique key, if it has not started, what another request for that key wants to be done. Never
 -- the key itself: it is taken by an INSERT only. Not the holder of another task, whose arguments these are not.
 UPDATE dray_jobs SET
     args = :args, max_attempts = :max_attempts, max_crashes = :max_crashes, timeout = :timeout, name = :name,
     priority = coalesce(:priority, (SELECT q.priority FROM dray_queues AS q WHERE q.name = dray_jobs.queue), 0),
     description = :description, tags = :tags, headers = :headers, retry = :retry, keep_us = :keep_us,
+    key = :key, state = CASE WHEN state NOT IN ('queued', 'parked') THEN state
+        WHEN CAST(:key AS text) IS NULL THEN 'queued' ELSE 'parked' END,
     updated_at = $now
-WHERE id = :id AND unique_lock = :unique_key AND task = :task AND state IN ('waiting', 'scheduled', 'queued')
+WHERE id = :id AND unique_lock = :unique_key AND task = :task AND state IN ('waiting', 'scheduled', 'queued', 'parked')
 
 -- name: job_reschedule
 -- rows: id, unique_key, run_at, delay_us, expires_at, expires_us
@@ -32,9 +34,9 @@ WHERE id = :id AND unique_lock = :unique_key AND task = :task AND state IN ('wai
 UPDATE dray_jobs SET
     run_at = coalesce($at(run_at), $now + $span(delay_us)),
     state = CASE WHEN state = 'waiting' THEN state
-        WHEN coalesce($at(run_at), $now + $span(delay_us)) > $now THEN 'scheduled' ELSE 'queued' END,
+        WHEN coalesce($at(run_at), $now + $span(delay_us)) > $now THEN 'scheduled' ELSE $ready END,
     expires_at = coalesce($at(expires_at), $now + $span(expires_us)), updated_at = $now
-WHERE id = :id AND unique_lock = :unique_key AND state IN ('waiting', 'scheduled', 'queued')
+WHERE id = :id AND unique_lock = :unique_key AND state IN ('waiting', 'scheduled', 'queued', 'parked')
 
 -- name: step_find
 -- Which of these steps a workflow has already.
@@ -58,14 +60,14 @@ UPDATE dray_jobs SET
     cancel_requested_at = coalesce(cancel_requested_at, $now),
     unique_lock = CASE WHEN state = 'running' OR unique_until > $now THEN unique_lock END,
     updated_at = $now
-WHERE id $in_ids(ids) AND state IN ('waiting', 'scheduled', 'queued', 'running')
+WHERE id $in_ids(ids) AND state IN ('waiting', 'scheduled', 'queued', 'parked', 'running')
 RETURNING id, state
 
 -- name: job_expire
 -- Cancels jobs that were not started before their time was over; whether they have children, the fan-out finds out.
 WITH picked AS MATERIALIZED (
     SELECT id FROM dray_jobs
-    WHERE expires_at IS NOT NULL AND state IN ('waiting', 'scheduled', 'queued') AND expires_at <= $now
+    WHERE expires_at IS NOT NULL AND state IN ('waiting', 'scheduled', 'queued', 'parked') AND expires_at <= $now
     ORDER BY expires_at LIMIT :limit $skip_locked
 )
 UPDATE dray_jobs SET
@@ -80,7 +82,7 @@ WITH picked AS MATERIALIZED (
     SELECT id FROM dray_jobs WHERE state = 'scheduled' AND run_at <= $now
     ORDER BY run_at LIMIT :limit $skip_locked
 )
-UPDATE dray_jobs SET state = 'queued', updated_at = $now
+UPDATE dray_jobs SET state = $ready, updated_at = $now
 WHERE id $in_picked
 RETURNING queue
 
@@ -89,7 +91,7 @@ RETURNING queue
 -- earliest schedule is due, and now.
 SELECT (SELECT min(run_at) FROM dray_jobs WHERE state = 'scheduled'),
     (SELECT min(expires_at) FROM dray_jobs
-        WHERE expires_at IS NOT NULL AND state IN ('waiting', 'scheduled', 'queued')),
+        WHERE expires_at IS NOT NULL AND state IN ('waiting', 'scheduled', 'queued', 'parked')),
     EXISTS (SELECT 1 FROM dray_jobs WHERE fanout_pending),
     (SELECT min(next_at) FROM dray_schedules WHERE next_at IS NOT NULL AND paused_at IS NULL), $now
 
@@ -104,7 +106,7 @@ ON CONFLICT DO NOTHING
 -- Puts ended jobs back to the start; the claim number goes on, so that no old claim fits again. Not those whose
 -- arguments were dropped when they completed.
 UPDATE dray_jobs SET
-    state = 'queued', waiting_on = 0, reason = NULL, attempt = 0, crashes = 0, worker_id = NULL, run_at = $now,
+    state = $ready, waiting_on = 0, reason = NULL, attempt = 0, crashes = 0, worker_id = NULL, run_at = $now,
     started_at = NULL, finished_at = NULL, error = NULL, error_key = NULL, result = NULL, progress = NULL,
     progress_message = NULL, cancel_requested_at = NULL, fanout_pending = FALSE, updated_at = $now,
     expires_at = CASE WHEN expires_at > $now THEN expires_at END
@@ -137,14 +139,14 @@ SELECT p.id FROM dray_jobs AS p WHERE p.id $in_picked ORDER BY p.id $for_share
 -- A job that starts over waits for those of its parents that are live. The others completed, or it runs after them
 -- however they ended.
 UPDATE dray_edges SET satisfied = CASE WHEN (SELECT p.state FROM dray_jobs AS p WHERE p.id = parent_id)
-    IN ('waiting', 'scheduled', 'queued', 'running') THEN 0 ELSE 1 END
+    IN ('waiting', 'scheduled', 'queued', 'parked', 'running') THEN 0 ELSE 1 END
 WHERE child_id $in_ids(ids)
 
 -- name: retry_wait
 -- Jobs that start over and have live parents wait for them.
 UPDATE dray_jobs SET state = 'waiting',
     waiting_on = (SELECT count(*) FROM dray_edges AS e WHERE e.child_id = dray_jobs.id AND e.satisfied = 0)
-WHERE id $in_ids(ids) AND state = 'queued'
+WHERE id $in_ids(ids) AND state IN ('queued', 'parked')
     AND EXISTS (SELECT 1 FROM dray_edges AS e WHERE e.child_id = dray_jobs.id AND e.satisfied = 0)
 
 -- name: retry_child_edges
@@ -180,11 +182,15 @@ RETURNING id
 
 -- name: job_counts
 -- How many jobs there are, by queue and state.
-SELECT queue, state, count(*) FROM dray_jobs GROUP BY queue, state ORDER BY $by_text(queue), state
+SELECT j.queue, $shown_state(j), count(*) FROM dray_jobs AS j GROUP BY j.queue, 2 ORDER BY $by_text(queue), 2
 
 -- name: job_oldest_queued
 -- Since when the first job of each queue could have run.
-SELECT queue, min(run_at) FROM dray_jobs WHERE state = 'queued' GROUP BY queue ORDER BY $by_text(queue)
+SELECT queue, min(run_at) FROM (
+    SELECT queue, run_at FROM dray_jobs WHERE state = 'queued'
+    UNION ALL
+    SELECT queue, run_at FROM dray_jobs WHERE state = 'parked'
+) AS ready GROUP BY queue ORDER BY $by_text(queue)
 
 -- name: job_finished_since
 -- How many jobs ended since an instant, by state.

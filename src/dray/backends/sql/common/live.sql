@@ -61,6 +61,7 @@ ORDER BY state IN ('stopped', 'dead'), id LIMIT :limit
 -- Whether nothing runs and nothing is ready or due.
 SELECT NOT EXISTS (SELECT 1 FROM dray_jobs WHERE state = 'running')
     AND NOT EXISTS (SELECT 1 FROM dray_jobs WHERE state = 'queued')
+    AND NOT EXISTS (SELECT 1 FROM dray_jobs WHERE state = 'parked')
     AND NOT EXISTS (SELECT 1 FROM dray_jobs WHERE state = 'scheduled' AND run_at <= $now)
 
 -- name: live_newest_times
@@ -90,23 +91,33 @@ SELECT queue, worker_id, count(*) FROM (
 ) AS part GROUP BY queue, worker_id
 
 -- name: live_depths
--- The queues that have anything ready, found by hopping along the index, and how much, counted up to a limit. In the
--- order of the index: otherwise the planner may count rows of the whole table.
+-- The queues that have anything ready, found by hopping along the indexes, and how much, counted up to a limit. In the
+-- order of an index: otherwise the planner may count rows of the whole table.
 WITH RECURSIVE found (name) AS (
     SELECT min(queue) FROM dray_jobs WHERE state = 'queued'
     UNION ALL
     SELECT (SELECT min(j.queue) FROM dray_jobs AS j WHERE j.state = 'queued' AND j.queue > found.name)
     FROM found WHERE found.name IS NOT NULL
+), keyed (name) AS (
+    SELECT min(queue) FROM dray_jobs WHERE state = 'parked'
+    UNION ALL
+    SELECT (SELECT min(j.queue) FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue > keyed.name)
+    FROM keyed WHERE keyed.name IS NOT NULL
 )
 SELECT name, (SELECT count(*) FROM (
     SELECT 1 FROM dray_jobs AS j WHERE j.state = 'queued' AND j.queue = part.name
     ORDER BY j.task, j.priority DESC, j.run_at, j.id LIMIT :limit
-) AS ready)
-FROM (SELECT name FROM found WHERE name IS NOT NULL LIMIT :queues) AS part
+) AS ready) + (SELECT count(*) FROM (
+    SELECT 1 FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue = part.name
+    ORDER BY j.task, j.priority DESC, j.key, j.run_at, j.id LIMIT :limit
+) AS in_turn)
+FROM (
+    SELECT name FROM (SELECT name FROM found UNION SELECT name FROM keyed) AS names WHERE name IS NOT NULL LIMIT :queues
+) AS part
 
 -- name: live_heads
 -- The first ready job of each queue, task and priority, hop by hop along the index: among them is the oldest of each
--- queue.
+-- queue that has no key. Of those with keys the oldest of a number.
 WITH RECURSIVE head (n, id) AS (
     SELECT 1, (SELECT j.id FROM dray_jobs AS j WHERE j.state = 'queued'
         ORDER BY j.queue, j.task, j.priority DESC, j.run_at, j.id LIMIT 1)
@@ -119,8 +130,18 @@ WITH RECURSIVE head (n, id) AS (
         (SELECT j.id FROM dray_jobs AS j WHERE j.state = 'queued' AND j.queue > h.queue
             ORDER BY j.queue, j.task, j.priority DESC, j.run_at, j.id LIMIT 1))
     FROM head JOIN dray_jobs AS h ON h.id = head.id WHERE head.n < :limit
+), keyed (n, name) AS (
+    SELECT 1, (SELECT min(queue) FROM dray_jobs WHERE state = 'parked')
+    UNION ALL
+    SELECT keyed.n + 1, (SELECT min(j.queue) FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue > keyed.name)
+    FROM keyed WHERE keyed.name IS NOT NULL AND keyed.n < :limit
 )
 SELECT j.queue, min(j.run_at) FROM head JOIN dray_jobs AS j ON j.id = head.id GROUP BY j.queue
+UNION ALL
+SELECT keyed.name, (SELECT min(first.run_at) FROM (
+    SELECT j.run_at FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue = keyed.name LIMIT :limit
+) AS first)
+FROM keyed WHERE keyed.name IS NOT NULL
 
 -- name: live_counts
 -- How many jobs are in each state but queued and running, counted up to a limit, in the order of an index.
@@ -163,7 +184,9 @@ SELECT (SELECT id FROM dray_jobs ORDER BY id DESC LIMIT 1),
 
 -- name: pulse_ready
 -- What changes when jobs become ready or are taken, counted up to a limit.
-SELECT count(*) FROM (
+SELECT count(*), (SELECT count(*) FROM (
+    SELECT 1 FROM dray_jobs WHERE state = 'parked' ORDER BY queue, task, priority DESC, key, run_at, id LIMIT :limit
+) AS in_turn) FROM (
     SELECT 1 FROM dray_jobs WHERE state = 'queued' ORDER BY queue, task, priority DESC, run_at, id LIMIT :limit
 ) AS ready
 

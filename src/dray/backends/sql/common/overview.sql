@@ -33,9 +33,9 @@ FROM dray_workers WHERE id = :id
 
 -- name: overview_taken_back
 -- The jobs that were taken back from a worker, by the state that they are in now, counted up to a limit.
-SELECT j.state, count(*) FROM (
+SELECT $shown_state(j), count(*) FROM (
     SELECT job_id FROM dray_attempts WHERE worker_id = :id AND outcome = 'crashed' LIMIT :limit
-) AS part JOIN dray_jobs AS j ON j.id = part.job_id GROUP BY j.state
+) AS part JOIN dray_jobs AS j ON j.id = part.job_id GROUP BY 1
 
 -- name: overview_taken_back_jobs
 -- Some of the jobs that were taken back from a worker.

@@ -14,13 +14,14 @@ SELECT id FROM dray_workflows WHERE id < :before ORDER BY id DESC LIMIT 1 OFFSET
 -- name: page_tallies
 -- The states of the jobs of several workflows, the newest first; counts at most this number of jobs.
 SELECT workflow_id, state, count(*), count(CASE WHEN is_tolerated = 1 THEN 1 END) FROM (
-    SELECT j.workflow_id, j.state, $tolerated AS is_tolerated FROM dray_jobs AS j
+    SELECT j.workflow_id, $shown_state(j) AS state, $tolerated AS is_tolerated FROM dray_jobs AS j
     WHERE j.workflow_id $in_ids(ids) ORDER BY j.workflow_id DESC LIMIT :most
 ) AS counted GROUP BY workflow_id, state
 
 -- name: page_steps
 -- The first jobs of a workflow, as a drawing of many needs them.
-SELECT id, step, task, state, on_parent_failure FROM dray_jobs WHERE workflow_id = :id ORDER BY id LIMIT :most
+SELECT j.id, j.step, j.task, $shown_state(j), j.on_parent_failure FROM dray_jobs AS j
+WHERE j.workflow_id = :id ORDER BY j.id LIMIT :most
 
 -- name: page_edges
 -- Who waits for whom in a workflow, of the first jobs first; parents may be jobs outside it.

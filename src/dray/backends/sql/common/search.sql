@@ -70,6 +70,8 @@ SELECT count(*) FROM (
     UNION ALL
     SELECT 1 FROM (SELECT 1 FROM dray_jobs WHERE CAST(:queued AS integer) = 1 AND state = 'queued' LIMIT :limit) AS c
     UNION ALL
+    SELECT 1 FROM (SELECT 1 FROM dray_jobs WHERE CAST(:queued AS integer) = 1 AND state = 'parked' LIMIT :limit) AS p
+    UNION ALL
     SELECT 1 FROM (SELECT 1 FROM dray_jobs WHERE CAST(:running AS integer) = 1 AND state = 'running' LIMIT :limit) AS d
 ) AS few
 
@@ -81,6 +83,8 @@ WITH picked AS MATERIALIZED (
     SELECT id FROM dray_jobs WHERE CAST(:scheduled AS integer) = 1 AND state = 'scheduled'
     UNION ALL
     SELECT id FROM dray_jobs WHERE CAST(:queued AS integer) = 1 AND state = 'queued'
+    UNION ALL
+    SELECT id FROM dray_jobs WHERE CAST(:queued AS integer) = 1 AND state = 'parked'
     UNION ALL
     SELECT id FROM dray_jobs WHERE CAST(:running AS integer) = 1 AND state = 'running'
 )

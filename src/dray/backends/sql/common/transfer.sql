@@ -13,7 +13,7 @@ DELETE FROM dray_{table} WHERE {match}
 
 -- name: job_states
 -- How many jobs are in which state.
-SELECT state, count(*) FROM dray_jobs GROUP BY state ORDER BY state
+SELECT $shown_state(j), count(*) FROM dray_jobs AS j GROUP BY 1 ORDER BY 1
 
 -- name: job_running
 -- How many jobs run.

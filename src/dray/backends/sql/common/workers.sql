@@ -1,9 +1,9 @@
 -- name: worker_register
 -- A new worker with its first lease; repeating it changes nothing.
 INSERT INTO dray_workers (id, name, host, pid, boot, lock, queues, tasks, concurrency, state,
-    started_at, last_seen_at, lease_until)
+    started_at, last_seen_at, lease_until, knows)
 VALUES (:id, :name, :host, :pid, :boot, :lock, :queues, :tasks, :concurrency, 'active',
-    $now, $now, $steady + $span(lease_us))
+    $now, $now, $steady + $span(lease_us), :knows)
 ON CONFLICT DO NOTHING
 
 -- name: worker_beat

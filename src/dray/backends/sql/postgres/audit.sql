@@ -1,7 +1,7 @@
 -- name: audit_payloads
 -- What does not hold of arguments and results, which are in the jobs' rows here.
 SELECT 'arguments', id FROM dray_jobs
-WHERE id > :after AND id <= :until AND state IN ('waiting', 'scheduled', 'queued', 'running') AND args IS NULL
+WHERE id > :after AND id <= :until AND state IN ('waiting', 'scheduled', 'queued', 'parked', 'running') AND args IS NULL
 
 -- name: check_indexes
 -- Dray's indexes, and whether the server uses each: one that was cut off while it was made is there and worth nothing.

@@ -1,16 +1,16 @@
 -- name: job_insert
--- rows: id, task, queue, priority, run_at, delay_us, state, args, max_attempts, max_crashes, timeout, expires_at, expires_us, unique_key, unique_us, unique_scope, workflow_id, step, waiting_on, on_parent_failure, schedule, slot, name, description, tags, headers, retry, keep_us
+-- rows: id, task, queue, priority, run_at, delay_us, state, args, max_attempts, max_crashes, timeout, expires_at, expires_us, unique_key, unique_us, unique_scope, workflow_id, step, waiting_on, on_parent_failure, schedule, slot, name, description, tags, headers, retry, keep_us, key
 -- New jobs; one whose id or unique lock is there already is not written. In the order of the locks: two enqueues
 -- that wait for each other's would deadlock.
 INSERT INTO dray_jobs (id, task, queue, state, reason, priority, run_at, args, max_attempts, max_crashes, timeout,
     expires_at, unique_key, unique_lock, unique_until, unique_scope, workflow_id, step, waiting_on,
-    on_parent_failure, schedule, slot, name, description, tags, headers, retry, keep_us, created_at,
+    on_parent_failure, schedule, slot, name, description, tags, headers, retry, keep_us, key, created_at,
     updated_at, finished_at)
 SELECT r.id, r.task, r.queue,
     coalesce(r.state, CASE WHEN
         coalesce(timestamptz 'epoch' + r.run_at * interval '1 microsecond',
             $now + r.delay_us * interval '1 microsecond') > $now
-        THEN 'scheduled' ELSE 'queued' END),
+        THEN 'scheduled' WHEN r.key IS NULL THEN 'queued' ELSE 'parked' END),
     CASE WHEN r.state = 'cancelled' THEN 'parent' END,
     coalesce(r.priority, q.priority, 0),
     coalesce(timestamptz 'epoch' + r.run_at * interval '1 microsecond', $now + r.delay_us * interval '1 microsecond'),
@@ -20,13 +20,13 @@ SELECT r.id, r.task, r.queue,
     r.unique_key, CASE WHEN r.state = 'cancelled' THEN NULL ELSE r.unique_key END,
     $now + r.unique_us * interval '1 microsecond', r.unique_scope, r.workflow_id, r.step, r.waiting_on,
     r.on_parent_failure, r.schedule, timestamptz 'epoch' + r.slot * interval '1 microsecond',
-    r.name, r.description, r.tags, r.headers, r.retry, r.keep_us, $now, $now,
+    r.name, r.description, r.tags, r.headers, r.retry, r.keep_us, r.key, $now, $now,
     CASE WHEN r.state = 'cancelled' THEN $now END
 FROM ROWS FROM (json_to_recordset(CAST(:rows AS json)) AS (id uuid, task text, queue text, priority integer,
     run_at bigint, delay_us bigint, state text, args text, max_attempts integer, max_crashes integer,
     timeout double precision, expires_at bigint, expires_us bigint, unique_key text, unique_us bigint,
     unique_scope text, workflow_id uuid, step text, waiting_on integer, on_parent_failure text, schedule text,
-    slot bigint, name text, description text, tags text, headers text, retry text, keep_us bigint)) WITH ORDINALITY
+    slot bigint, name text, description text, tags text, headers text, retry text, keep_us bigint, key text)) WITH ORDINALITY
     AS r
 LEFT JOIN dray_queues AS q ON r.priority IS NULL AND q.name = r.queue
 ORDER BY r.unique_key, r.ordinality
@@ -36,15 +36,16 @@ RETURNING id
 -- name: job_copy
 -- Many plain new jobs at once.
 COPY dray_jobs (id, task, queue, state, priority, run_at, args, max_attempts, max_crashes, timeout, expires_at, name,
-    description, tags, headers, retry, keep_us, created_at, updated_at)
+    description, tags, headers, retry, keep_us, key, created_at, updated_at)
 FROM STDIN
 
 -- name: work_begin
--- First in a worker's transaction: whether its commit waits for the disk; a queue's pause waits for it.
+-- First in a worker's transaction: whether its commit waits for the disk; a queue's pause waits for it. Returns whether
+-- one of its queues has limits or keys.
 SELECT CASE WHEN NOT :durable THEN set_config('synchronous_commit', 'off', TRUE) END, (
     SELECT count(pg_advisory_xact_lock_shared(:space, CAST(value AS integer))::text)
     FROM json_array_elements_text(CAST(:keys AS json))
-)
+), EXISTS (SELECT 1 FROM $texts(queues) AS q WHERE $gated(q.value))
 
 -- name: pause_begin
 -- First in a pause: waits for the claims under way, so that none commits after the pause has returned.
@@ -53,6 +54,7 @@ SELECT pg_advisory_xact_lock(:space, :key)
 -- name: job_claim
 -- Takes jobs: the attempt is counted here, so that a job which kills its worker cannot loop for ever. First how
 -- many each queue and task has among the next jobs, then exactly that many are locked, whatever other workers lock.
+-- Not those under a limit: `gate_claim` takes them.
 WITH share AS MATERIALIZED (
     SELECT queue, task, count(*) AS n, count(*) FILTER (WHERE place <= :limit) AS now FROM (
         SELECT q.value AS queue, t.value AS task,
@@ -66,6 +68,8 @@ WITH share AS MATERIALIZED (
         ) AS r
         WHERE EXISTS (SELECT 1 FROM dray_workers WHERE id = :worker_id AND state IN ('active', 'draining'))
             AND NOT EXISTS (SELECT 1 FROM dray_queues WHERE name = q.value AND paused_at IS NOT NULL)
+            AND NOT EXISTS (SELECT 1 FROM dray_limits AS l WHERE l.scope = 'queue' AND l.name = q.value AND l.in_force)
+            AND NOT EXISTS (SELECT 1 FROM dray_limits AS l WHERE l.scope = 'task' AND l.name = t.value AND l.in_force)
         ORDER BY q.ordinality, r.priority DESC, r.run_at, r.id LIMIT :total
     ) AS head GROUP BY queue, task
 ), picked AS MATERIALIZED (
@@ -92,7 +96,7 @@ WITH m AS MATERIALIZED (
     SELECT $now AS now
 ), late AS MATERIALIZED (
     SELECT id FROM dray_jobs
-    WHERE expires_at IS NOT NULL AND state IN ('waiting', 'scheduled', 'queued') AND expires_at <= (SELECT now FROM m)
+    WHERE expires_at IS NOT NULL AND state IN ('waiting', 'scheduled', 'queued', 'parked') AND expires_at <= (SELECT now FROM m)
     ORDER BY expires_at LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED
 ), due AS MATERIALIZED (
     SELECT id FROM dray_jobs WHERE state = 'scheduled' AND run_at <= (SELECT now FROM m)
@@ -103,7 +107,7 @@ WITH m AS MATERIALIZED (
         unique_lock = CASE WHEN unique_until > m.now THEN unique_lock END, fanout_pending = TRUE
     FROM m WHERE id = ANY (ARRAY(SELECT id FROM late)) RETURNING id
 ), promoted AS (
-    UPDATE dray_jobs SET state = 'queued', updated_at = m.now
+    UPDATE dray_jobs SET state = $ready, updated_at = m.now
     FROM m WHERE id = ANY (ARRAY(SELECT id FROM due)) RETURNING queue
 )
 SELECT CAST(id AS text), NULL FROM expired UNION ALL SELECT NULL, queue FROM promoted
@@ -117,7 +121,7 @@ SELECT
         CROSS JOIN LATERAL
             (SELECT 1 FROM dray_jobs WHERE state = 'queued' AND queue = q.value AND task = t.value
                 ORDER BY priority DESC, run_at, id LIMIT 1) AS r
-        WHERE NOT EXISTS (SELECT 1 FROM dray_queues WHERE name = q.value AND paused_at IS NOT NULL)
+        WHERE NOT EXISTS (SELECT 1 FROM dray_queues WHERE name = q.value AND paused_at IS NOT NULL) AND NOT $gated(q.value)
     ),
     (SELECT min(run_at) FROM dray_jobs WHERE state = 'scheduled'),
     $now,
@@ -127,8 +131,14 @@ SELECT
             UNION ALL
             SELECT (SELECT min(j.queue) FROM dray_jobs AS j WHERE j.state = 'queued' AND j.queue > found.name)
             FROM found WHERE found.name IS NOT NULL
+        ), keyed (name) AS (
+            SELECT min(queue) FROM dray_jobs WHERE state = 'parked'
+            UNION ALL
+            SELECT (SELECT min(j.queue) FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue > keyed.name)
+            FROM keyed WHERE keyed.name IS NOT NULL
         )
-        SELECT CAST(json_agg(name) AS text) FROM found WHERE name IS NOT NULL
+        SELECT CAST(json_agg(name) AS text)
+        FROM (SELECT name FROM found UNION SELECT name FROM keyed) AS names WHERE name IS NOT NULL
     ) END,
     (
         SELECT CAST(json_agg(json_build_array(id, claim)) AS text) FROM dray_jobs
@@ -137,10 +147,14 @@ SELECT
     (
         SELECT CAST(json_agg(json_build_array(s.id, s.job_id, s.claim)) AS text) FROM
             (SELECT id, job_id, claim FROM dray_stacks WHERE worker_id = :id AND answered_at IS NULL LIMIT 10) AS s
-    )
+    ),
+    CASE WHEN :limit > 0 THEN (
+        SELECT CAST(json_agg(q.value) AS text) FROM $texts(queues) AS q
+        WHERE NOT EXISTS (SELECT 1 FROM dray_queues WHERE name = q.value AND paused_at IS NOT NULL) AND $gated(q.value)
+    ) END
 
 -- name: job_settle
--- rows: id, worker_id, claim, state, final, reason, delay_us, gives_back, crash, result, drops_args, error, started_age_us, finished_age_us, outcome, error_type, error_message, traceback, keeps_error, error_key, error_class
+-- rows: id, worker_id, claim, state, final, reason, delay_us, gives_back, crash, result, drops_args, error, started_age_us, finished_age_us, outcome, error_type, error_message, traceback, keeps_error, error_key, error_class, key
 -- Ends attempts, each by its own claim, and records them. Ids in order; a row that another open transaction holds is
 -- left for the next batch. A job put back or rescued ends as cancelled(user) where a cancel was requested. The claim is
 -- compared as a row, and the ids are asked for twice: a planner that takes the table for empty, as it does until the
@@ -154,7 +168,7 @@ WITH given AS MATERIALIZED (
         claim integer, state text, reason text, delay_us bigint, gives_back integer, crash integer, result text,
         drops_args boolean, error text, started_age_us bigint, finished_age_us bigint, outcome text,
         error_type text, error_message text, traceback text, keeps_error boolean, error_key text,
-        error_class text)
+        error_class text, key text)
 ), locked AS MATERIALIZED (
     SELECT g.*, held.started_at AS was_started_at FROM (SELECT * FROM given ORDER BY id) AS g CROSS JOIN LATERAL (
         SELECT j.started_at FROM dray_jobs AS j
@@ -163,15 +177,15 @@ WITH given AS MATERIALIZED (
     ) AS held
 ), written AS (
     UPDATE dray_jobs AS j SET
-        state = CASE WHEN (g.final AND g.crash IS NULL) OR j.cancel_requested_at IS NULL THEN g.state
-            ELSE 'cancelled' END,
+        state = CASE WHEN NOT (g.final AND g.crash IS NULL) AND j.cancel_requested_at IS NOT NULL THEN 'cancelled'
+            WHEN g.state = 'queued' AND coalesce(g.key, j.key) IS NOT NULL THEN 'parked' ELSE g.state END,
         reason = CASE WHEN NOT (g.final AND g.crash IS NULL) AND j.cancel_requested_at IS NOT NULL THEN 'user'
             WHEN g.final THEN g.reason END,
         run_at = CASE WHEN g.final THEN j.run_at ELSE coalesce(g.run_at, j.run_at) END,
         attempt = j.attempt - coalesce(g.gives_back, 0), crashes = j.crashes + coalesce(g.crash, 0),
         error = CASE WHEN g.keeps_error THEN j.error ELSE g.error END,
         error_key = CASE WHEN g.crash IS NULL OR j.cancel_requested_at IS NULL THEN g.error_key END,
-        result = g.result, updated_at = g.now,
+        result = g.result, updated_at = g.now, held = FALSE, key = coalesce(g.key, j.key),
         args = CASE WHEN g.drops_args THEN NULL ELSE j.args END,
         worker_id = CASE WHEN g.final OR j.cancel_requested_at IS NOT NULL THEN j.worker_id END,
         started_at = CASE WHEN g.final OR j.cancel_requested_at IS NOT NULL

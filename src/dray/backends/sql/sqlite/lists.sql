@@ -7,6 +7,8 @@ SELECT count(*) FROM (
     UNION ALL
     SELECT 1 FROM (SELECT 1 FROM dray_jobs WHERE :queued AND state = 'queued' LIMIT :limit)
     UNION ALL
+    SELECT 1 FROM (SELECT 1 FROM dray_jobs WHERE :queued AND state = 'parked' LIMIT :limit)
+    UNION ALL
     SELECT 1 FROM (SELECT 1 FROM dray_jobs WHERE :running AND state = 'running' LIMIT :limit)
     UNION ALL
     SELECT 1 FROM (SELECT 1 FROM dray_jobs
@@ -23,6 +25,8 @@ SELECT $job_columns FROM $jobs WHERE j.rowid IN (
             SELECT rowid FROM dray_jobs WHERE :scheduled AND state = 'scheduled'
             UNION ALL
             SELECT rowid FROM dray_jobs WHERE :queued AND state = 'queued'
+            UNION ALL
+            SELECT rowid FROM dray_jobs WHERE :queued AND state = 'parked'
             UNION ALL
             SELECT rowid FROM dray_jobs WHERE :running AND state = 'running'
             UNION ALL

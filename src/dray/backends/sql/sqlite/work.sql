@@ -1,40 +1,41 @@
 -- name: job_insert
--- rows: id, task, queue, priority, run_at, delay_us, state, args, max_attempts, max_crashes, timeout, expires_at, expires_us, unique_key, unique_us, unique_scope, workflow_id, step, waiting_on, on_parent_failure, schedule, slot, name, description, tags, headers, retry, keep_us
+-- rows: id, task, queue, priority, run_at, delay_us, state, args, max_attempts, max_crashes, timeout, expires_at, expires_us, unique_key, unique_us, unique_scope, workflow_id, step, waiting_on, on_parent_failure, schedule, slot, name, description, tags, headers, retry, keep_us, key
 -- One new job; one whose id or unique lock is there already is not written.
 INSERT INTO dray_jobs (id, task, queue, state, reason, priority, run_at, args, max_attempts, max_crashes, timeout,
     expires_at, unique_key, unique_lock, unique_until, unique_scope, workflow_id, step, waiting_on,
-    on_parent_failure, schedule, slot, name, description, tags, headers, retry, keep_us, created_at,
+    on_parent_failure, schedule, slot, name, description, tags, headers, retry, keep_us, key, created_at,
     updated_at, finished_at)
 VALUES (:id, :task, :queue,
-    coalesce(:state, CASE WHEN coalesce(:run_at, :now + :delay_us) > :now THEN 'scheduled' ELSE 'queued' END),
+    coalesce(:state, CASE WHEN coalesce(:run_at, :now + :delay_us) > :now THEN 'scheduled'
+        WHEN :key IS NULL THEN 'queued' ELSE 'parked' END),
     CASE WHEN :state = 'cancelled' THEN 'parent' END,
     coalesce(:priority, (SELECT priority FROM dray_queues WHERE name = :queue), 0),
     coalesce(:run_at, :now + :delay_us), :args, :max_attempts, :max_crashes, :timeout,
     coalesce(:expires_at, :now + :expires_us), :unique_key,
     CASE WHEN :state = 'cancelled' THEN NULL ELSE :unique_key END,
     :now + :unique_us, :unique_scope, :workflow_id, :step, :waiting_on,
-    :on_parent_failure, :schedule, :slot, :name, :description, :tags, :headers, :retry, :keep_us, :now, :now,
+    :on_parent_failure, :schedule, :slot, :name, :description, :tags, :headers, :retry, :keep_us, :key, :now, :now,
     CASE WHEN :state = 'cancelled' THEN :now END)
 ON CONFLICT DO NOTHING
 
 -- name: job_insert_plain
--- rows: id, task, queue, state, priority, run_at, args, max_attempts, max_crashes, timeout, expires_at, name, description, tags, headers, retry, keep_us
+-- rows: id, task, queue, state, priority, run_at, args, max_attempts, max_crashes, timeout, expires_at, name, description, tags, headers, retry, keep_us, key
 -- One new job that no other job decides about.
 INSERT INTO dray_jobs (id, task, queue, state, priority, run_at, args, max_attempts, max_crashes, timeout, expires_at,
-    name, description, tags, headers, retry, keep_us, created_at, updated_at)
+    name, description, tags, headers, retry, keep_us, key, created_at, updated_at)
 VALUES (:id, :task, :queue, :state, coalesce(:priority, (SELECT priority FROM dray_queues WHERE name = :queue), 0),
     :run_at, :args, :max_attempts, :max_crashes, :timeout, :expires_at, :name, :description, :tags, :headers, :retry,
-    :keep_us, :now, :now)
+    :keep_us, :key, :now, :now)
 ON CONFLICT DO NOTHING
 
 -- name: job_insert_alike
 -- Such jobs that differ in nothing but their ids and arguments, which come as one JSON object: half the time of a
 -- statement for each.
 INSERT INTO dray_jobs (id, task, queue, state, priority, run_at, args, max_attempts, max_crashes, timeout, expires_at,
-    name, description, tags, headers, retry, keep_us, created_at, updated_at)
+    name, description, tags, headers, retry, keep_us, key, created_at, updated_at)
 SELECT r.key, :task, :queue, :state, coalesce(:priority, (SELECT priority FROM dray_queues WHERE name = :queue), 0),
     :run_at, r.value, :max_attempts, :max_crashes, :timeout, :expires_at, :name, :description, :tags, :headers, :retry,
-    :keep_us, :now, :now
+    :keep_us, :key, :now, :now
 FROM json_each(:args_by_id) AS r WHERE TRUE
 ON CONFLICT DO NOTHING
 
@@ -93,13 +94,15 @@ SELECT task FROM present WHERE task IS NOT NULL
 -- name: tend_due
 -- Whether anything has expired, and whether anything is due.
 SELECT EXISTS (SELECT 1 FROM dray_jobs
-        WHERE expires_at IS NOT NULL AND state IN ('waiting', 'scheduled', 'queued') AND expires_at <= :now),
+        WHERE expires_at IS NOT NULL AND state IN ('waiting', 'scheduled', 'queued', 'parked') AND expires_at <= :now),
     EXISTS (SELECT 1 FROM dray_jobs WHERE state = 'scheduled' AND run_at <= :now)
 
 -- name: claim_allowed
--- Whether this queue may be claimed from by this worker: the one not paused, the other not declared dead.
+-- Whether this queue may be claimed from by this worker, the one not paused, the other not declared dead; and whether
+-- it has limits or keys.
 SELECT EXISTS (SELECT 1 FROM dray_workers WHERE id = :worker_id AND state IN ('active', 'draining'))
-    AND NOT EXISTS (SELECT 1 FROM dray_queues WHERE name = :queue AND paused_at IS NOT NULL)
+    AND NOT EXISTS (SELECT 1 FROM dray_queues WHERE name = :queue AND paused_at IS NOT NULL),
+    $gated(:queue)
 
 -- name: job_newest
 -- A number that grows with every new job.
@@ -132,7 +135,7 @@ SELECT job_id, args FROM dray_payloads WHERE job_id $in_ids(ids)
 -- The happy end of attempts. Each is an array of id, claim, result, whether the arguments go, and the two ages.
 UPDATE dray_jobs SET
     state = 'completed', finished_at = :now - given.finished_age_us, started_at = :now - given.started_age_us,
-    updated_at = :now, result = given.result, error = NULL, error_key = NULL,
+    updated_at = :now, result = given.result, error = NULL, error_key = NULL, held = FALSE,
     args = CASE WHEN given.drops_args THEN NULL ELSE args END,
     unique_lock = CASE WHEN unique_until > :now THEN unique_lock END
 FROM (
@@ -144,14 +147,16 @@ FROM (
 WHERE dray_jobs.id = given.id AND +worker_id = :worker_id AND dray_jobs.claim = given.claim AND state = 'running'
 
 -- name: job_settle
--- rows: id, worker_id, claim, state, final, reason, delay_us, gives_back, crash, error, error_key, keeps_error, started_age_us, finished_age_us
+-- rows: id, worker_id, claim, state, final, reason, delay_us, gives_back, crash, error, error_key, keeps_error, started_age_us, finished_age_us, key
 -- Any other end of an attempt; a job put back or rescued ends as cancelled(user) where a cancel was requested.
 UPDATE dray_jobs SET
-    state = CASE WHEN (:final AND NOT :crash) OR cancel_requested_at IS NULL THEN :state ELSE 'cancelled' END,
+    state = CASE WHEN NOT (:final AND NOT :crash) AND cancel_requested_at IS NOT NULL THEN 'cancelled'
+        WHEN :state = 'queued' AND coalesce(:key, key) IS NOT NULL THEN 'parked' ELSE :state END,
     reason = CASE WHEN NOT (:final AND NOT :crash) AND cancel_requested_at IS NOT NULL THEN 'user'
         WHEN :final THEN :reason END,
     run_at = CASE WHEN :final OR :delay_us IS NULL THEN run_at ELSE :now + :delay_us END,
-    attempt = attempt - :gives_back, crashes = crashes + :crash, updated_at = :now,
+    attempt = attempt - :gives_back, crashes = crashes + :crash, updated_at = :now, held = FALSE,
+    key = coalesce(:key, key),
     error = CASE WHEN :keeps_error THEN error ELSE :error END,
     error_key = CASE WHEN NOT :crash OR cancel_requested_at IS NULL THEN :error_key END,
     worker_id = CASE WHEN :final OR cancel_requested_at IS NOT NULL THEN worker_id END,
@@ -187,7 +192,7 @@ SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'dray_meta'
 WITH RECURSIVE present (queue, task) AS (
     SELECT q.value, (SELECT min(j.task) FROM dray_jobs AS j WHERE j.state = 'queued' AND j.queue = q.value)
     FROM json_each(:queues) AS q
-    WHERE NOT EXISTS (SELECT 1 FROM dray_queues WHERE name = q.value AND paused_at IS NOT NULL)
+    WHERE NOT EXISTS (SELECT 1 FROM dray_queues WHERE name = q.value AND paused_at IS NOT NULL) AND NOT $gated(q.value)
     UNION ALL
     SELECT present.queue, (SELECT min(j.task) FROM dray_jobs AS j
         WHERE j.state = 'queued' AND j.queue = present.queue AND j.task > present.task)
@@ -198,12 +203,18 @@ found (name) AS (
     UNION ALL
     SELECT (SELECT min(j.queue) FROM dray_jobs AS j WHERE j.state = 'queued' AND j.queue > found.name)
     FROM found WHERE found.name IS NOT NULL
+),
+keyed (name) AS (
+    SELECT min(queue) FROM dray_jobs WHERE state = 'parked' AND :all
+    UNION ALL
+    SELECT (SELECT min(j.queue) FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue > keyed.name)
+    FROM keyed WHERE keyed.name IS NOT NULL
 )
 SELECT
     :limit > 0 AND EXISTS (SELECT 1 FROM present WHERE task IN (SELECT value FROM json_each(:tasks))),
     (SELECT min(run_at) FROM dray_jobs WHERE state = 'scheduled'),
     $now,
-    (SELECT json_group_array(name) FROM found WHERE name IS NOT NULL),
+    (SELECT json_group_array(name) FROM (SELECT name FROM found UNION SELECT name FROM keyed) WHERE name IS NOT NULL),
     (
         SELECT json_group_array(json_array(id, claim)) FROM dray_jobs
         WHERE worker_id = :id AND state = 'running' AND cancel_requested_at IS NOT NULL
@@ -211,7 +222,11 @@ SELECT
     (
         SELECT json_group_array(json_array(s.id, s.job_id, s.claim)) FROM
             (SELECT id, job_id, claim FROM dray_stacks WHERE worker_id = :id AND answered_at IS NULL LIMIT 10) AS s
-    )
+    ),
+    CASE WHEN :limit > 0 THEN (
+        SELECT json_group_array(q.value) FROM json_each(:queues) AS q
+        WHERE NOT EXISTS (SELECT 1 FROM dray_queues WHERE name = q.value AND paused_at IS NOT NULL) AND $gated(q.value)
+    ) END
 
 -- name: transaction_number
 -- No transaction is run again here: the answer to a COMMIT cannot be lost.

@@ -1,0 +1,45 @@
+-- name: starts_add
+-- rows: scope, name, key, period_us, n
+-- Notes what has started under a rate, at the end of the slice of its period.
+INSERT INTO dray_starts (scope, name, key, period_us, at, n)
+SELECT r.scope, r.name, r.key, r.period_us, timestamptz 'epoch' + interval '1 microsecond'
+    * (floor(extract(epoch FROM $now) * 1000000 / greatest(1, r.period_us / 100)) + 1) * greatest(1, r.period_us / 100),
+    r.n
+FROM (SELECT CAST(:scope AS text) AS scope, CAST(:name AS text) AS name, CAST(:key AS text) AS key,
+    CAST(:period_us AS bigint) AS period_us, CAST(:n AS integer) AS n) AS r
+ON CONFLICT (scope, name, key, period_us, at) DO UPDATE SET n = dray_starts.n + excluded.n
+
+-- name: gated_queues
+-- Which of these queues have limits or keys, and whether a live worker may claim from them.
+SELECT q.value, EXISTS (SELECT 1 FROM dray_workers WHERE id = :worker_id AND state IN ('active', 'draining'))
+    AND NOT EXISTS (SELECT 1 FROM dray_queues WHERE name = q.value AND paused_at IS NOT NULL)
+FROM $texts(queues) AS q WHERE $gated(q.value)
+
+-- name: gate_lock
+-- Locks these for this transaction; waits for none. Returns those that it got.
+SELECT k.value FROM $texts(keys) AS k WHERE pg_try_advisory_xact_lock(:space, CAST(k.value AS integer))
+
+-- name: gate_patience
+-- The server ends a session that keeps locks of limits and does nothing: its worker was stopped inside a claim.
+SELECT set_config('idle_in_transaction_session_timeout', '5s', TRUE)
+
+-- name: limit_begin
+-- First in a change of limits: waits for the claims under way, so that none commits that does not know the new ones.
+SELECT pg_advisory_xact_lock(:space, :key)
+
+-- name: gate_claim
+-- Takes jobs by their ids, some of which count for limits. As `job_claim` otherwise.
+WITH picked AS MATERIALIZED (
+    SELECT j.id FROM dray_jobs AS j
+    WHERE j.id $in_ids(ids) AND j.state IN ('queued', 'parked')
+        AND (j.id $in_ids(at_once) OR (j.attempt + 1 < j.max_attempts AND j.crashes = 0))
+    ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE dray_jobs AS j SET
+    state = 'running', worker_id = :worker_id, claim = j.claim + 1, attempt = j.attempt + 1,
+    started_at = m.now, updated_at = m.now, held = j.id $in_ids(held),
+    unique_lock = CASE WHEN j.unique_scope = 'queued' THEN NULL ELSE j.unique_lock END
+FROM (SELECT $now AS now) AS m
+WHERE j.id $in_picked AND (j.expires_at IS NULL OR j.expires_at > m.now)
+RETURNING CAST(j.id AS text), j.claim, j.task, j.queue, j.args, j.attempt, j.max_attempts, j.crashes, j.max_crashes, j.timeout,
+    j.priority, j.run_at, CAST(j.workflow_id AS text), j.headers, j.retry, j.key, j.held

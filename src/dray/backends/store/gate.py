@@ -1,0 +1,348 @@
+"""Claims where there are limits or keys: which jobs may start now, and whose turn it is.
+
+Nothing is counted ahead of time. A claim counts the running jobs that are marked as held and the starts of the last
+period, in its own transaction, and takes no more than there is room for. On SQLite it is the only writer. On
+PostgreSQL it locks what it is about to count, without waiting for another worker that has it, and counts again: only
+a statement that begins after the lock was taken sees everything that the lock's last holder did.
+
+Jobs with keys take turns: the keys of a task in a queue are visited in their order, from the one that had the last
+turn, by hops along an index. So a key with 100,000 jobs costs as much as one with a single job. A claim makes a
+bounded number of hops and goes on from there the next time: 10,000 keys whose limit is reached must not hold it up.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from dray.backends.database import Session
+from dray.instants import MILLISECOND, SECOND
+from dray.model.bounds import PRIORITY_MAX
+from dray.model.job import Claim
+from dray.model.limit import KEY_KINDS, Kind, Rule, opens_at
+
+_HOPS = 512  # keys that a claim looks at in one line
+_LEVEL_HOPS = 8  # what another priority costs, in hops
+_MOST_LINES = 10_000  # whose turns a worker remembers
+_SLICES = 100  # of a period, see dray_starts
+_SHORTEST_LOOK = 10 * MILLISECOND  # between two looks at keys that wait for their rate
+
+Line = tuple[str, str]  # a queue and a task: the keys of one line take turns
+
+
+class _Place(NamedTuple):
+    """Where a claim stopped on its way along a line, because it had made all its hops."""
+
+    priority: int
+    key: str
+    has_wrapped: bool  # it has begun with the first key again
+
+
+class Turns:
+    """What one worker remembers of whose turn it is. If it is lost, the first keys have theirs again."""
+
+    def __init__(self) -> None:
+        self.is_needed = True  # one of the worker's queues had limits or keys at its last claim, or there was none
+        self._last: dict[Line, str] = {}
+        self._places: dict[Line, _Place] = {}
+
+    def last(self, line: Line) -> str:
+        return self._last.get(line, "")
+
+    def took(self, line: Line, key: str) -> None:
+        if len(self._last) >= _MOST_LINES:
+            self._last.clear()
+        self._last[line] = key
+
+    def leave(self, line: Line) -> _Place | None:
+        return self._places.pop(line, None)
+
+    def rest_at(self, line: Line, place: _Place) -> None:
+        if len(self._places) >= _MOST_LINES:
+            self._places.clear()
+        self._places[line] = place
+
+
+class _Candidate(NamedTuple):
+    """A job that could start, before the jobs that rank after it."""
+
+    rank: tuple[int, int, str]  # its priority, negated; its time; its id
+    task: str
+    key: str | None
+    place: _Place | None = None
+
+    @property
+    def id(self) -> str:
+        return self.rank[2]
+
+
+class Gated(NamedTuple):
+    """What a claim from one queue brought."""
+
+    claims: list[Claim]
+    goes_on: bool  # it has not seen all there is, or another worker was counting the same: claim again soon
+    stops_short: bool = False  # the next job is under a limit, and such jobs are not claimed ahead
+
+
+class Opening(NamedTuple):
+    """Whether a claim would find something."""
+
+    is_open: bool
+    opens_at: int | None  # else: when to look again, by the database's clock; None: when something changes
+
+
+@dataclass
+class _Rooms:
+    """How many more jobs may start now under each rule of a queue and its tasks."""
+
+    queue: str
+    rules: Sequence[Rule]
+    free: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+    by_key: dict[tuple[str, str, str], int | None] = field(default_factory=dict[tuple[str, str, str], int | None])
+    opens_at: int | None = None  # the earliest time at which a rate lets something start
+
+    def count(self, tx: Session) -> None:
+        """Reads what runs and what has started, as it is at this moment."""
+        self.free.clear()
+        self.by_key.clear()
+        running: Counter[tuple[str, str]] = Counter()
+        if any(rule.kind == Kind.LIMIT for rule in self.rules):
+            for task, queue, n in tx.rows("held_counts"):
+                running["task", task] += n
+                running["queue", queue] += n
+        for rule in self.rules:
+            if rule.kind == Kind.LIMIT:
+                self._bound(rule, rule.most - running[rule.scope, rule.name])
+            elif rule.kind == Kind.RATE:
+                starts = tx.rows("starts_list", scope=rule.scope, name=rule.name, period_us=rule.period_us)
+                self._bound(rule, rule.most - sum(n for _, n in starts))
+                at = opens_at(starts, rule.most, rule.period_us)
+                if at is not None:
+                    self.opens_at = at if self.opens_at is None else min(at, self.opens_at)
+
+    def _bound(self, rule: Rule, room: int) -> None:
+        scope = rule.scope, rule.name
+        self.free[scope] = min(room, self.free.get(scope, room))
+
+    def note_key(self, task: str, key: str, of_task: int | None, of_queue: int | None) -> None:
+        """What was read of a key. What this claim has taken of it since is not forgotten."""
+        self.by_key.setdefault(("task", task, key), of_task)
+        self.by_key.setdefault(("queue", self.queue, key), of_queue)
+
+    def is_closed(self, task: str) -> bool:
+        """Whether no job of a task may start, whatever its key."""
+        return min(self.free.get(("task", task), 1), self.free.get(("queue", self.queue), 1)) <= 0
+
+    def room(self, task: str, most: int) -> int:
+        """How many of `most` jobs of a task may start, whatever their keys."""
+        return max(0, min(most, self.free.get(("task", task), most), self.free.get(("queue", self.queue), most)))
+
+    def admit(self, each: _Candidate) -> bool:
+        """Takes the room that a job needs, if there is as much."""
+        scopes = [scope for scope in self._scopes(each.task) if scope in self.free]
+        keys = [scope for scope in self._keys(each) if self.by_key.get(scope) is not None]
+        if any(self.free[scope] <= 0 for scope in scopes) or any((self.by_key[scope] or 0) <= 0 for scope in keys):
+            return False
+        for scope in scopes:
+            self.free[scope] -= 1
+        for scope in keys:
+            self.by_key[scope] = (self.by_key[scope] or 0) - 1
+        return True
+
+    def _scopes(self, task: str) -> tuple[tuple[str, str], ...]:
+        return ("task", task), ("queue", self.queue)
+
+    def _keys(self, each: _Candidate) -> tuple[tuple[str, str, str], ...]:
+        if each.key is None:
+            return ()
+        return ("task", each.task, each.key), ("queue", self.queue, each.key)
+
+    def counts(self, each: _Candidate) -> bool:
+        """Whether a job counts for limits while it runs."""
+        scopes = self._scopes(each.task)
+        return each.key is not None or any((rule.scope, rule.name) in scopes for rule in self.rules)
+
+    def locks(self, each: _Candidate) -> list[str]:
+        """The names of what has to be counted under a lock for this job."""
+        names = [f"{scope}:{name}" for scope, name in self._scopes(each.task) if (scope, name) in self.free]
+        keyed = {(rule.scope, rule.name) for rule in self.rules if rule.kind in KEY_KINDS}
+        names += [f"{scope}:{name}:{key}" for scope, name, key in self._keys(each) if (scope, name) in keyed]
+        return names
+
+    def starts(self, claims: Iterable[Claim]) -> list[tuple[str, str, str, int, int]]:
+        """What these claims spend: scope, name, key, period and number, as `starts_add` takes them."""
+        spent: Counter[tuple[str, str, str, int]] = Counter()
+        for claim in claims:
+            for rule in self.rules:
+                if (rule.scope, rule.name) not in {("task", claim.task), ("queue", self.queue)}:
+                    continue
+                if rule.kind == Kind.RATE:
+                    spent[rule.scope, rule.name, "", rule.period_us] += 1
+                elif rule.kind == Kind.KEY_RATE and claim.key is not None:
+                    spent[rule.scope, rule.name, claim.key, rule.period_us] += 1
+        return [(*what, n) for what, n in sorted(spent.items())]
+
+
+class Gate:
+    """One queue, as one transaction sees it."""
+
+    def __init__(self, tx: Session, turns: Turns, queue: str, tasks: Sequence[str]) -> None:
+        self._tx = tx
+        self._turns = turns
+        self._queue = queue
+        rules = [Rule(*row) for row in tx.rows("limit_rules", queue=queue, tasks=list(tasks))]
+        self._rooms = _Rooms(queue, rules)
+        self._rooms.count(tx)
+        known = set(tasks)
+        self._ready = [(task, bool(keyed)) for task, keyed in tx.rows("line_tasks", queue=queue) if task in known]
+        self._goes_on = False
+        self._left: dict[Line, _Place] = {}  # where the lines were resumed
+
+    def look(self, now: int) -> Opening:
+        """Whether something could start."""
+        for each in self._in_order(1):
+            if self._rooms.admit(each):
+                for line, place in self._left.items():  # for the claim, which is to find the same
+                    self._turns.rest_at(line, place)
+                return Opening(is_open=True, opens_at=None)
+        return Opening(self._goes_on, self._opens_at(now))
+
+    def claim(self, worker_id: str, limit: int, ahead: int) -> Gated:
+        """Takes up to `limit` jobs to run now, and up to `ahead` more that are under no limit."""
+        chosen, stops_short = self._choose(limit, ahead)
+        chosen = self._recounted(chosen)
+        if not chosen:
+            return Gated([], self._goes_on, stops_short)
+        held = [each.id for each in chosen if self._rooms.counts(each)]
+        claims = self._tx.take(worker_id, [each.id for each in chosen], held, limit)
+        taken = {claim.id for claim in claims}
+        for each in chosen:
+            if each.key is not None and each.id in taken:
+                self._remember(each)
+        self._tx.each("starts_add", self._rooms.starts(claims))
+        return Gated(claims, self._goes_on, stops_short)
+
+    def _choose(self, limit: int, ahead: int) -> tuple[list[_Candidate], bool]:
+        chosen: list[_Candidate] = []
+        for each in self._in_order(limit + ahead):
+            if len(chosen) >= limit and self._rooms.counts(each):
+                return chosen, True
+            if self._rooms.admit(each):
+                chosen.append(each)
+            if len(chosen) == limit + ahead:
+                break
+        return chosen, False
+
+    def _recounted(self, chosen: list[_Candidate]) -> list[_Candidate]:
+        """Those for which there is still room once all that they count for is locked."""
+        names = sorted({name for each in chosen for name in self._rooms.locks(each)})
+        if not names:
+            return chosen
+        locked = self._tx.lock_limits(names)
+        if locked is None:
+            return chosen
+        self._goes_on |= len(locked) < len(names)
+        allowed = [each for each in chosen if locked.issuperset(self._rooms.locks(each))]
+        self._rooms.count(self._tx)
+        by_task: defaultdict[str, list[str]] = defaultdict(list)
+        for each in allowed:
+            if each.key is not None:
+                by_task[each.task].append(each.key)
+        for task, keys in by_task.items():
+            for row in self._tx.rows("key_rooms", keys=sorted(set(keys)), task=task, queue=self._queue):
+                self._rooms.note_key(task, *row)
+        return [each for each in allowed if self._rooms.admit(each)]
+
+    def _in_order(self, most: int) -> Iterator[_Candidate]:
+        """Jobs by priority; those of one priority by their time, of a line with keys in turns."""
+        lines: list[tuple[tuple[int, int, str], int, _Candidate, Iterator[_Candidate]]] = []
+        for number, (task, is_keyed) in enumerate(self._ready):
+            room = self._rooms.room(task, most)
+            if room:
+                line = self._keyed(task, room) if is_keyed else self._plain(task, room)
+                first = next(line, None)
+                if first is not None:
+                    heapq.heappush(lines, (first.rank, number, first, line))
+        while lines:
+            _, number, each, line = heapq.heappop(lines)
+            yield each
+            following = None if self._rooms.is_closed(each.task) else next(line, None)
+            if following is not None:
+                heapq.heappush(lines, (following.rank, number, following, line))
+
+    def _plain(self, task: str, most: int) -> Iterator[_Candidate]:
+        for priority, run_at, job_id in self._tx.rows("line_plain", queue=self._queue, task=task, limit=most):
+            yield _Candidate((-priority, run_at, job_id), task, None)
+
+    def _keyed(self, task: str, most: int) -> Iterator[_Candidate]:
+        """The jobs of a line with keys: by priority, then one of each key that has room, then one more of each."""
+        line = self._queue, task
+        given = {"queue": self._queue, "task": task}
+        hops, place = _HOPS, self._turns.leave(line)
+        if place is not None:
+            self._left[line] = place
+        below = PRIORITY_MAX + 1 if place is None else place.priority + 1
+        while found := self._tx.rows("turn_level", **given, below=below):
+            below = priority = found[0][0]
+            opened: list[_Candidate] = []
+            hops -= _LEVEL_HOPS
+            for after, until, has_wrapped in self._parts(line, priority, place):
+                if hops <= 0:
+                    self._rest(line, _Place(priority, after, has_wrapped))
+                    return
+                n = 0
+                for key, n, of_task, of_queue, run_at, job_id in self._tx.rows(
+                    "turn_hop", **given, priority=priority, after=after, until=until, hops=hops, limit=most
+                ):
+                    self._rooms.note_key(task, key, of_task, of_queue)
+                    if min(1 if of_task is None else of_task, 1 if of_queue is None else of_queue) > 0:
+                        rank = (-priority, run_at, job_id)
+                        opened.append(_Candidate(rank, task, key, _Place(priority, key, has_wrapped)))
+                        yield opened[-1]
+                    if n == hops:
+                        self._rest(line, _Place(priority, key, has_wrapped))
+                        return
+                hops -= n
+            yield from self._laps(line, priority, opened, most)
+            place = None
+        self._left.pop(line, None)
+
+    def _parts(self, line: Line, priority: int, place: _Place | None) -> list[tuple[str, str | None, bool]]:
+        """The stretches of keys to visit at one priority: after which, up to which, and whether from the first on."""
+        if place is not None and place.priority == priority:
+            whole = [] if place.has_wrapped else [("", None, True)]
+            return [(place.key, None, place.has_wrapped), *whole]
+        last = self._turns.last(line)
+        return [(last, None, False), ("", last, True)] if last else [("", None, False)]
+
+    def _laps(self, line: Line, priority: int, opened: Sequence[_Candidate], most: int) -> Iterator[_Candidate]:
+        queue, task = line
+        given = {"queue": queue, "task": task, "priority": priority, "limit": most}
+        asked = [(each, self._tx.later("turn_more", **given, key=each.key)) for each in opened]
+        jobs = [(each, rows()) for each, rows in asked]
+        for lap in range(1, max((len(rows) for _, rows in jobs), default=0)):
+            for each, rows in jobs:
+                if lap < len(rows):
+                    yield each._replace(rank=(-priority, *rows[lap]))
+
+    def _rest(self, line: Line, place: _Place) -> None:
+        self._goes_on = True
+        self._turns.rest_at(line, place)
+
+    def _remember(self, each: _Candidate) -> None:
+        line = self._queue, each.task
+        self._turns.took(line, each.key or "")
+        if line in self._left and each.place is not None:
+            # It goes on from there, and not from the first key: those before it were looked at in earlier claims.
+            self._turns.rest_at(line, each.place)
+
+    def _opens_at(self, now: int) -> int | None:
+        """When a rate lets something start. Of keys that is not known: they are looked at again in a slice's time."""
+        spans = [rule.period_us // _SLICES for rule in self._rooms.rules if rule.kind == Kind.KEY_RATE]
+        if not spans or not any(is_keyed for _, is_keyed in self._ready):
+            return self._rooms.opens_at
+        again = now + min(max(_SHORTEST_LOOK, min(spans)), SECOND)
+        return again if self._rooms.opens_at is None else min(again, self._rooms.opens_at)

@@ -1,0 +1,85 @@
+"""The key of a job, by which it takes turns with others and is limited: made of its arguments when it is enqueued."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+from dray import codec
+from dray.convert.write import to_json
+from dray.errors import ConfigError, PayloadError
+from dray.model.values import shown
+from dray.task.signature import parameters_of
+
+KeyGiven: TypeAlias = str | Sequence[str] | Callable[..., str | int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyOption:
+    """How the jobs of a task get their keys: from one or more arguments, or from a function of arguments."""
+
+    task: str
+    names: tuple[str, ...]
+    defaults: Mapping[str, Any]  # of parameters that a call may leave out, as JSON
+    function: Callable[..., Any] | None = None
+    takes_all: bool = False  # the function takes any argument
+
+    def of(self, text: str) -> str | None:
+        """The key for these arguments, which are JSON text; None: the job has none."""
+        args = {**self.defaults, **codec.decode_args(text)}
+        given = args if self.takes_all else {name: args.get(name) for name in self.names}
+        if self.function is None:
+            parts = list(given.values())
+            if any(part is None for part in parts):
+                return None
+            if len(parts) == 1:
+                return self._text(parts[0])
+            return ":".join(self._text(part).replace("\\", "\\\\").replace(":", "\\:") for part in parts)
+        try:
+            made = self.function(**given)
+        except Exception as error:
+            raise PayloadError("key", f"the key function of task {self.task} raised {error!r:.200}") from error
+        return None if made is None else self._text(made)
+
+    def _text(self, value: object) -> str:
+        if isinstance(value, str):
+            return value
+        if isinstance(value, int) and not isinstance(value, bool):
+            return str(value)
+        raise PayloadError(
+            "key", f"the key of a job of task {self.task} must be text or a whole number, not {shown(value)}"
+        )
+
+
+def key_option(name: str, task: str, function: Callable[..., Any], value: Any) -> KeyOption:
+    """What `key=` of a task says, checked; the error says which arguments there are."""
+    parameters = {each.name: each for each in parameters_of(function)}
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    asked = list(inspect.signature(value).parameters.values()) if callable(value) else []
+    takes_all = any(each.kind is each.VAR_KEYWORD for each in asked)
+    named = tuple(each.name for each in asked if each.kind not in {each.VAR_KEYWORD, each.VAR_POSITIONAL})
+    names = named if callable(value) else _names(name, value)
+    for each in names:
+        if not (takes_any or each in parameters):
+            listed = ", ".join(parameters) or "none"
+            raise ConfigError(f"{name}: {shown(each)} is no argument of the task; its arguments are {listed}")
+    defaults = {
+        each: to_json(parameter.default, f"{name}: the default of {each}")
+        for each, parameter in parameters.items()
+        if (takes_all or each in names) and parameter.default is not parameter.empty
+    }
+    return KeyOption(task, names, defaults, value if callable(value) else None, takes_all)
+
+
+def _names(name: str, value: Any) -> tuple[str, ...]:
+    names = (value,) if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not names:
+        raise TypeError(
+            f"{name} must be the name of an argument, a list of such, or a function, not {type(value).__name__}"
+        )
+    for each in cast("Sequence[object]", names):
+        if not isinstance(each, str):
+            raise TypeError(f"{name} must hold names of arguments, and {shown(each)} is none")
+    return tuple(cast("Sequence[str]", names))
