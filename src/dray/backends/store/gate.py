@@ -140,16 +140,22 @@ class _Rooms:
         """How many of `most` jobs of a task may start, whatever their keys."""
         return max(0, min(most, self.free.get(("task", task), most), self.free.get(("queue", self.queue), most)))
 
+    def fits(self, each: _Candidate) -> bool:
+        """Whether there is room for a job."""
+        rooms = [self.free.get(scope) for scope in self._scopes(each.task)]
+        rooms += [self.by_key.get(scope) for scope in self._keys(each)]
+        return all(room is None or room > 0 for room in rooms)
+
     def admit(self, each: _Candidate) -> bool:
         """Takes the room that a job needs, if there is as much."""
-        scopes = [scope for scope in self._scopes(each.task) if scope in self.free]
-        keys = [scope for scope in self._keys(each) if self.by_key.get(scope) is not None]
-        if any(self.free[scope] <= 0 for scope in scopes) or any((self.by_key[scope] or 0) <= 0 for scope in keys):
+        if not self.fits(each):
             return False
-        for scope in scopes:
-            self.free[scope] -= 1
-        for scope in keys:
-            self.by_key[scope] = (self.by_key[scope] or 0) - 1
+        for scope in self._scopes(each.task):
+            if scope in self.free:
+                self.free[scope] -= 1
+        for scope in self._keys(each):
+            room = self.by_key.get(scope)
+            self.by_key[scope] = None if room is None else room - 1
         return True
 
     def _scopes(self, task: str) -> tuple[tuple[str, str], ...]:
@@ -229,8 +235,9 @@ class Gate:
         chosen: list[_Candidate] = []
         for each in self._in_order(limit + ahead):
             if len(chosen) >= limit and self._rooms.counts(each):
-                return chosen, True
-            if self._rooms.admit(each):
+                if self._rooms.fits(each):
+                    return chosen, True
+            elif self._rooms.admit(each):
                 chosen.append(each)
             if len(chosen) == limit + ahead:
                 break
