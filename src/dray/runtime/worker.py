@@ -466,7 +466,7 @@ class Worker:
         try:
             step()
         except StorageError as error:
-            log.warning("worker %s could not deregister: %s", self._engine.worker_id, error)
+            log.warning("worker %s could not deregister: %s", short_id(self._engine.worker_id), error)
 
     def _raise_failure(self) -> None:
         if self._self_check.failure is not None:
