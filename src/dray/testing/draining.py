@@ -65,8 +65,13 @@ def drain(app: App, delays: bool = True, retries: bool = True, connection: Any =
     refuse_async(connection)
     refuse_workers(app, "it runs the jobs already, or stop it and let drain(app) do so")
     core_of(app).load()
-    with movable(app, connection) as clock:
-        return Drainer(app, clock, delays=delays, retries=retries).run()
+    try:
+        with movable(app, connection) as clock:
+            return Drainer(app, clock, delays=delays, retries=retries).run()
+    except StorageLocked as error:
+        if connection is None:
+            error.add_note("To run jobs inside a transaction that your test keeps open: drain(app, connection=…)")
+        raise
 
 
 def refuse_async(connection: Any) -> None:
