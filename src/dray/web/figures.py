@@ -16,11 +16,12 @@ from markupsafe import Markup
 from dray.errors import ConfigError
 from dray.model.rollup import THRESHOLDS
 from dray.model.values import shown
-from dray.ops import failures, metrics
+from dray.ops import metrics
 from dray.ops.failures import ErrorGroup
 from dray.ops.metrics import Rates, Series
 from dray.ops.top import COUNTED
 from dray.web import menu, show
+from dray.web.failing import Asked
 from dray.web.svg import charts
 from dray.web.visit import Visit
 
@@ -86,11 +87,8 @@ def rates(visit: Visit, span: str, by: Literal["queue", "task"]) -> dict[str, Ra
 def groups(visit: Visit, span: str) -> list[ErrorGroup]:
     """Failures of the whole database by error, those with the most jobs first."""
 
-    def read() -> list[ErrorGroup]:
-        found = failures.groups(visit.backend, since=SPANS[span], limit=_GROUPS)
-        return sorted(found, key=lambda group: -group.count)
-
-    return visit.site.shared.get(("groups", span), _KEPT[span], read)
+    asked = Asked(SPANS[span].total_seconds(), _GROUPS, _KEPT[span])
+    return sorted(visit.site.failing.groups(asked), key=lambda group: -group.count)
 
 
 def ended_chart(found: Series) -> dict[str, Any]:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _LINES = 200  # of the log, the newest
 _ATTEMPTS = 20  # with their tracebacks, the newest
 _NEIGHBOURS = 12  # on each side
+_ALIKE = 1_000  # jobs that failed like it, counted
 _LEVELS = {"warnings": {"warning", "error", "critical"}, "errors": {"error", "critical"}}
 _CLOCKS = 5  # times below the timeline
 
@@ -132,7 +133,7 @@ def _group(visit: Visit, row: model.Job) -> failures.ErrorGroup | None:
     """Those that failed like it. The count is of all queues."""
     if row.state != State.FAILED or row.error is None or visit.access.queues is not None:
         return None
-    return failures.group(visit.backend, error_key(row.task, row.error))
+    return failures.group(visit.backend, error_key(row.task, row.error), _ALIKE)
 
 
 def _text(visit: Visit, cause: Cause) -> str:

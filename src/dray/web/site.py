@@ -19,6 +19,7 @@ from dray.web import menu
 from dray.web.access import Access, AccessRule
 from dray.web.asking import Asker
 from dray.web.bulks import Bulks
+from dray.web.failing import Failing
 from dray.web.feed import Feed
 from dray.web.fragments import Fragments
 from dray.web.hiding import hiding
@@ -36,6 +37,7 @@ _NOTED = "web_secret"  # in dray_meta
 _PATIENCE = 2.0  # seconds
 _SHORTEST = 16  # characters of a secret that was made by people
 
+NOTICES = "notices"  # what needs attention
 DOCTOR = "doctor"  # what it has found: shown with its age, beside a button to look again, so it outlives actions
 
 _LOOK = 1.0  # seconds that a snapshot is shown
@@ -70,6 +72,7 @@ class Site:
         self.asker = Asker()
         self.bulks = Bulks()
         self.shared = Shared()
+        self.failing = Failing(self.core, self.shared, self._failures_counted)
         self.exporter = Exporter(lambda: core.backend)
         self._top: Top | None = None
         self._opening = threading.Lock()
@@ -80,6 +83,7 @@ class Site:
         """Ends all streams, at once. Pages are still shown."""
         self.closing.set()
         self.bulks.stop()
+        self.failing.close()
         self.feed.close()
 
     @cached_property
@@ -130,6 +134,12 @@ class Site:
         if self._top is not None:
             self._top.forget()
         self.shared.forget(DOCTOR)
+        self.failing.forget()
+
+    def _failures_counted(self) -> None:
+        """Open pages, and the sentences on them, show the new counts."""
+        self.shared.drop((NOTICES, None))
+        self.feed.tell({"jobs"})
 
     def menu(self, access: Access) -> dict[str, str]:
         """The numbers beside the entries of the menu. None where the database cannot be read: the page says that."""
