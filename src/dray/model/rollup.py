@@ -95,6 +95,8 @@ def floor(at: int, length: int) -> int:
 def percentile(counts: Mapping[str, float], share: float) -> float | None:
     """The time in seconds below which this share of the counted times lies, about: as if the times of a class were
     spread evenly over it. None: there are none."""
+    if not counts:
+        return None
     wanted, before = share * sum(counts.values()), 0.0
     for place in range(len(THRESHOLDS) + 1):
         count = counts.get(str(place), 0)
