@@ -15,6 +15,7 @@ from dray.app_interface import core_of
 from dray.backends.store.failures import FailureStore
 from dray.errors import StorageUnavailable
 from dray.web import failing
+from dray.web.beside import Beside
 from dray.web.failing import Asked, Failing
 from dray.web.shared import Shared
 from tests.web.browsing import Visitor
@@ -33,8 +34,8 @@ class Counted:
     """Groups as pages ask for them, and when they have been counted beside."""
 
     def __init__(self, app: App) -> None:
-        self.shared = Shared()
-        self.failing = Failing(core_of(app), self.shared, self._ring)
+        self.beside = Beside()
+        self.failing = Failing(core_of(app), Shared(), self.beside, self._ring)
         self._rings = threading.Semaphore(0)
 
     def _ring(self) -> None:
@@ -54,12 +55,12 @@ class Counted:
 def counted(app: App) -> Generator[Counted]:
     made = Counted(app)
     yield made
-    made.failing.close()
+    made.beside.close()
     _until_no_thread()
 
 
 def _threads() -> list[threading.Thread]:
-    return [each for each in threading.enumerate() if each.name == "dray-failing"]
+    return [each for each in threading.enumerate() if each.name == "dray-beside"]
 
 
 def _until_no_thread() -> None:
@@ -213,7 +214,7 @@ def test_two_lists_are_counted_one_after_the_other(app: App, counted: Counted) -
 
 def test_nothing_is_counted_after_the_end(app: App, counted: Counted) -> None:
     fail(app, 5)
-    counted.failing.close()
+    counted.beside.close()
 
     assert counted.group() == (3, True, False)
     assert not _threads()

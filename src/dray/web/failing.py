@@ -1,8 +1,8 @@
 """Groups of failures, as pages show them: what a page reads of them does not grow with the number of failures.
 
-A page counts 3,000 failures at most. Groups that are larger than their share of these are counted by a thread beside
-the pages, and shown with the time of that count. Counting 24,000 failures of a million jobs reads 13,000 blocks of
-PostgreSQL's table, which took up to 95 ms of a page, after each action anew.
+A page counts 3,000 failures at most. Groups that are larger than their share of these are counted beside the pages
+(`beside.py`), and shown with the time of that count. Counting 24,000 failures of a million jobs reads 13,000 blocks
+of PostgreSQL's table, which took up to 95 ms of a page, after each action anew.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from threading import Lock, Thread
+from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
-from dray.errors import DrayError
 from dray.instants import to_datetime
-from dray.log import log
 from dray.ops import failures
 from dray.ops.failures import ErrorGroup
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from dray.app_interface import AppCore
+    from dray.web.beside import Beside
     from dray.web.shared import Shared
 
 _FRESH = 3_000  # failures that a page counts
@@ -46,18 +46,16 @@ class _Count(NamedTuple):
 
 
 class Failing:
-    """From any thread. `on_counted` is called on the counting thread when pages can show more than before."""
+    """From any thread. `on_counted` is called when pages can show more than before."""
 
-    def __init__(self, core: AppCore, shared: Shared, on_counted: Callable[[], None]) -> None:
+    def __init__(self, core: AppCore, shared: Shared, beside: Beside, on_counted: Callable[[], None]) -> None:
         self._core = core
         self._shared = shared
+        self._beside = beside
         self._on_counted = on_counted
         self._lock = Lock()
         self._counts: dict[Asked, _Count] = {}
-        self._wanted: dict[Asked, None] = {}  # in the order in which they were asked for
         self._forgotten = 0
-        self._thread: Thread | None = None
-        self._is_closed = False
 
     def groups(self, asked: Asked) -> list[ErrorGroup]:
         """The groups with the newest failures, newest first. `counted_at` says when a large one was counted; one that
@@ -75,11 +73,6 @@ class Failing:
             self._forgotten += 1
             self._counts = {asked: count._replace(next_at=0.0) for asked, count in self._counts.items()}
 
-    def close(self) -> None:
-        """Ends the thread after the count that it is taking, without waiting for it."""
-        with self._lock:
-            self._is_closed = True
-
     def _read(self, asked: Asked, in_all: int | None = None) -> list[ErrorGroup]:
         return failures.groups(self._core.backend, asked.since_s, asked.limit, in_all=in_all)
 
@@ -87,31 +80,9 @@ class Failing:
         with self._lock:
             now = time.monotonic()
             count = self._counts.get(asked)
-            if (count is None or now >= count.next_at) and not self._is_closed:
-                self._wanted[asked] = None
-                if self._thread is None or not self._thread.is_alive():  # it does not live on in a fork
-                    self._thread = Thread(target=self._count_wanted, name="dray-failing", daemon=True)
-                    self._thread.start()
+            if count is None or now >= count.next_at:
+                self._beside.do(asked, partial(self._count, asked))
         return count if count is not None and now < count.until else None
-
-    def _count_wanted(self) -> None:
-        while (asked := self._next()) is not None:
-            try:
-                self._count(asked)
-            except DrayError as error:  # a page that cannot read either says so
-                log.debug("large groups of failures could not be counted: %s", error)
-            else:
-                self._on_counted()
-            finally:
-                with self._lock:
-                    self._wanted.pop(asked, None)
-
-    def _next(self) -> Asked | None:
-        with self._lock:
-            asked = None if self._is_closed else next(iter(self._wanted), None)
-            if asked is None:
-                self._thread = None
-            return asked
 
     def _count(self, asked: Asked) -> None:
         forgotten, began, at = self._forgotten, time.monotonic(), self._core.backend.now()
@@ -121,6 +92,7 @@ class Failing:
         with self._lock:
             is_current = forgotten == self._forgotten  # else an action happened meanwhile: it may not be in it
             self._counts[asked] = _Count(found, to_datetime(at), ended + _OLDEST, next_at if is_current else 0.0)
+        self._on_counted()
 
 
 def _with_count(group: ErrorGroup, count: _Count) -> ErrorGroup:

@@ -18,6 +18,7 @@ from dray.ops.top import Snapshot, Top
 from dray.web import menu
 from dray.web.access import Access, AccessRule
 from dray.web.asking import Asker
+from dray.web.beside import Beside
 from dray.web.bulks import Bulks
 from dray.web.failing import Failing
 from dray.web.feed import Feed
@@ -72,7 +73,8 @@ class Site:
         self.asker = Asker()
         self.bulks = Bulks()
         self.shared = Shared()
-        self.failing = Failing(self.core, self.shared, self._failures_counted)
+        self.beside = Beside()
+        self.failing = Failing(self.core, self.shared, self.beside, self._failures_counted)
         self.exporter = Exporter(lambda: core.backend)
         self._top: Top | None = None
         self._opening = threading.Lock()
@@ -83,7 +85,7 @@ class Site:
         """Ends all streams, at once. Pages are still shown."""
         self.closing.set()
         self.bulks.stop()
-        self.failing.close()
+        self.beside.close()
         self.feed.close()
 
     @cached_property
@@ -123,7 +125,12 @@ class Site:
         top = self._top
         if top is None:
             top = self._top = Top(self.core.backend, _COUNTED)
-        return top.look()
+        return top.look(lambda count: self.beside.do("numbers", lambda: self._count(count)))
+
+    def _count(self, count: Callable[[], None]) -> None:
+        count()
+        self.shared.drop("snapshot")
+        self.feed.tell({"jobs", "queues"})
 
     def feed_has_seen(self) -> None:
         """A change: the next page must show it."""
