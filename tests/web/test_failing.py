@@ -28,6 +28,7 @@ ALL = Asked(None, 10, 0.0)  # read with each question
 @pytest.fixture(autouse=True)
 def three_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failing, "_FRESH", 3)
+    monkeypatch.setattr(failing, "_CHEAP_S", -1.0)  # to count all takes long
 
 
 class Counted:
@@ -113,6 +114,22 @@ def test_a_page_does_not_wait_for_the_count_of_a_large_group(
         assert counted.group() == (5, False, True)
 
     assert asked == [3, 100_000, 3]
+
+
+def test_a_page_takes_the_count_itself_where_that_is_cheap(
+    app: App, counted: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failing, "_CHEAP_S", PATIENCE)
+    fail(app, 5)
+    assert counted.group() == (3, True, False)
+    counted.wait()
+
+    assert counted.group() == (5, False, False)
+    fail(app, 1)
+    assert counted.group() == (6, False, False)
+
+    monkeypatch.setattr(failing, "_CHEAP_S", -1.0)
+    assert counted.group() == (6, False, True)
 
 
 def test_a_count_that_was_just_taken_serves_all(app: App, counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from dray.backends.store.graph import Neighbour, Neighbours
 from dray.handle.job import Job
 from dray.instants import SECOND
 from dray.model import job as model
-from dray.model.causes import Cause, Kind
+from dray.model.causes import Cause, Kind, progress_words
 from dray.model.error_group import error_key
 from dray.model.job import FINAL, State
 from dray.ops import failures, shapes
@@ -63,7 +63,7 @@ def view_of(visit: Visit, found: Why, revealed: Mapping[str, Any] | None = None)
         "job": shape,
         "row": row,
         "now": visit.now,
-        "causes": [words(_text(visit, each), jobs) for each in found.causes],
+        "causes": [words(_without_progress(_text(visit, each), found.job), jobs) for each in found.causes],
         "also": [words(text, jobs) for text in _also(shape, around, visit.now)],
         "asked": asked,
         "stack": traces.stack(asked.stack) if asked else None,
@@ -147,6 +147,13 @@ def _text(visit: Visit, cause: Cause) -> str:
     if cause.kind == Kind.UNKNOWN_TASK:
         return f"No live worker of its queue knows the task {cause.facts['task']}."
     return cause.text
+
+
+def _without_progress(text: str, job: model.Job) -> str:
+    """A bar below the sentence shows it."""
+    progress = progress_words(job.progress, job.progress_message)
+    end = f", {progress}."
+    return f"{text.removesuffix(end)}." if progress and text.endswith(end) else text
 
 
 def _facts(visit: Visit, cause: Cause) -> dict[str, Any]:
