@@ -63,7 +63,7 @@ class Top:
         self._clock = backend.db.clock
         self._taken: _Taken | None = None
 
-    def look(self, beside: Callable[[Callable[[], None]], None] | None = None) -> Snapshot:
+    def look(self, beside: Callable[[Callable[[], None]], object] | None = None) -> Snapshot:
         """`beside`: has numbers that take long taken without being waited for; a later look shows them. The first
         counts of states end at 1,000 then."""
         panels = self._backend.live.panels(ROWS)

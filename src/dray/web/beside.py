@@ -1,4 +1,4 @@
-"""What pages do not wait for: one thread that counts beside them, and ends when nothing more is wanted."""
+"""What pages do not wait for: one thread that counts or prunes beside them, and ends when nothing more is wanted."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ class Beside:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._wanted: dict[Hashable, Callable[[], None]] = {}  # in the order in which they were asked for
+        self._wanted: dict[Hashable, Callable[[], object]] = {}  # in the order in which they were asked for
         self._thread: Thread | None = None
         self._is_closed = False
 
-    def do(self, key: Hashable, work: Callable[[], None]) -> None:
-        """Has work done soon, unless work of this key is waiting or being done."""
+    def do(self, key: Hashable, work: Callable[[], object]) -> bool:
+        """Has work done soon. False: work of this key is waiting or being done, or this is closed."""
         with self._lock:
-            if self._is_closed:
-                return
-            self._wanted.setdefault(key, work)
+            if self._is_closed or key in self._wanted:
+                return False
+            self._wanted[key] = work
             if self._thread is None or not self._thread.is_alive():  # it does not live on in a fork
                 self._thread = Thread(target=self._run, name="dray-beside", daemon=True)
                 self._thread.start()
+            return True
 
     def close(self) -> None:
         """Ends the thread after what it is doing, without waiting for it."""
@@ -38,13 +39,13 @@ class Beside:
             key, work = found
             try:
                 work()
-            except DrayError as error:  # a page that cannot read either says so, and the next one asks again
-                log.debug("the dashboard could not count: %s", error)
+            except DrayError as error:  # a page that cannot read either says so
+                log.warning("the dashboard could not go on beside its pages: %s", error)
             finally:
                 with self._lock:
                     self._wanted.pop(key, None)
 
-    def _next(self) -> tuple[Hashable, Callable[[], None]] | None:
+    def _next(self) -> tuple[Hashable, Callable[[], object]] | None:
         with self._lock:
             found = None if self._is_closed else next(iter(self._wanted.items()), None)
             if found is None:

@@ -74,6 +74,7 @@ class Site:
         self.bulks = Bulks()
         self.shared = Shared()
         self.beside = Beside()
+        self.pruning = Beside()  # by itself: it may take minutes
         self.failing = Failing(self.core, self.shared, self.beside, self._failures_counted)
         self.exporter = Exporter(lambda: core.backend)
         self._top: Top | None = None
@@ -86,6 +87,7 @@ class Site:
         self.closing.set()
         self.bulks.stop()
         self.beside.close()
+        self.pruning.close()
         self.feed.close()
 
     @cached_property
