@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from urllib.parse import urlsplit
@@ -28,7 +29,7 @@ def test_what_is_wrong_comes_first_with_advice(app: App, visitor: Visitor) -> No
 
     assert "The queue does not work: no worker is alive." in words
     assert "failed workers no worker is alive, and 1 job could run dray worker" in words
-    assert "ok schema tables at version 6" in words
+    assert re.search(r"ok schema tables at version \d", words)
     assert words.index("failed workers") < words.index("ok schema")
 
 
