@@ -305,8 +305,8 @@ class Job(Generic[R_co]):
         """Cancels the job or, if it runs, asks it to stop. False: it had ended already."""
         if self._connection is None:
             result = cancel(self._app, [self.id])[self.id]
-        else:  # workers learn of it after the user's commit
-            result = self._backend.jobs.cancel([self.id])[self.id]
+        else:
+            result = self._cancel_in(self._backend)
         if result is CancelResult.UNKNOWN:
             raise unknown_job(self.id)
         self._row = None
@@ -321,7 +321,7 @@ class Job(Generic[R_co]):
         if self._connection is None:
             has_changed = bool(retry(self._app, [self.id]))
         else:
-            has_changed = bool(self._backend.jobs.retry([self.id]))
+            has_changed = self._retry_in(self._backend)
         if not has_changed and self.refresh().row.state in FINAL:
             lost = self._backend.graph.lost(self.id)
             if any(lost):
@@ -336,6 +336,22 @@ class Job(Generic[R_co]):
             return False
         self._row = None
         return True
+
+    # On the user's own connection: their commit tells workers and who waits.
+
+    def _cancel_in(self, theirs: Backend) -> CancelResult:
+        result = theirs.jobs.cancel([self.id])[self.id]
+        if result is CancelResult.REQUESTED:
+            theirs.announce([self.refresh().row.queue])
+        elif result is CancelResult.CANCELLED:
+            theirs.announce_done()
+        return result
+
+    def _retry_in(self, theirs: Backend) -> bool:
+        has_changed = bool(theirs.jobs.retry([self.id]))
+        if has_changed:
+            theirs.announce([self.refresh().row.queue])
+        return has_changed
 
     async def acancel(self) -> bool:
         """As `cancel`, from a coroutine."""
