@@ -168,7 +168,10 @@ def test_an_agent_on_a_port_must_show_the_token_and_come_from_here(folder: Path)
         answers = anyio.run(run)
         statuses = {
             name: httpx.post(
-                address, json=HELLO, headers={"accept": "application/json, text/event-stream", **headers}
+                address,
+                json=HELLO,
+                headers={"accept": "application/json, text/event-stream", **headers},
+                timeout=PATIENCE,
             )
             for name, headers in {
                 "no token": {},
@@ -182,7 +185,8 @@ def test_an_agent_on_a_port_must_show_the_token_and_come_from_here(folder: Path)
                 "by its name": {**signed, "host": f"localhost:{httpx.URL(address).port}"},
             }.items()
         }
-        huge = httpx.post(address, content=b" " * 3_000_000, headers={**signed, "content-type": "application/json"})
+        large = {**signed, "content-type": "application/json"}
+        huge = httpx.post(address, content=b" " * 3_000_000, headers=large, timeout=PATIENCE)
         process.send_signal(signal.SIGTERM)
         code = process.wait(PATIENCE)
 
@@ -238,7 +242,7 @@ def httpx_client(headers: dict[str, str]) -> Any:
     """The client of the SDK's own HTTP library."""
     import httpx2
 
-    return httpx2.AsyncClient(headers=headers)
+    return httpx2.AsyncClient(headers=headers, timeout=PATIENCE)
 
 
 @pytest.mark.parametrize(
