@@ -115,7 +115,7 @@ class Site:
 
     def served(self) -> Any:
         words = ("django", "runserver", "127.0.0.1:{port}", "--noreload", "--skip-checks")
-        return served(*words, folder=self.folder, **self.environ)
+        return served(*words, folder=self.folder, port=None, **self.environ)
 
     def orders(self) -> list[str]:
         return [row[0] for row in beside.rows(self.url, "SELECT receipt FROM shop_order ORDER BY id")]
@@ -140,7 +140,7 @@ def test_a_server_that_is_killed_between_commit_and_answer_loses_nothing(site: S
             for _ in range(3):  # each goes on where the one before has ended
                 made = server.client.get("/well").json()
                 assert app.job(made["receipt"]).state == "queued"
-            assert made["driver"] == {"sqlite": "sqlite3", "psycopg2": "psycopg2"}.get(kind, "psycopg")
+                assert made["driver"] == {"sqlite": "sqlite3", "psycopg2": "psycopg2"}.get(kind, "psycopg")
             with pytest.raises(httpx2.TransportError):
                 server.client.get("/after")
             assert server.wait() == -9
