@@ -18,6 +18,7 @@ from dray.instants import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 ALL = ""
 Span: TypeAlias = Literal["minute", "hour"]
 LENGTHS: dict[Span, int] = {"minute": MINUTE, "hour": HOUR}
+RECOUNTED_US = 10 * MINUTE  # then a minute is counted again, for what an outage or a long transaction has kept back
 KEPT: dict[Span, int] = {"minute": 2 * DAY, "hour": 90 * DAY}
 
 # Class n holds the times below threshold n that are in no class before it; the last class, those of a day and more.
