@@ -58,8 +58,13 @@ FROM CAST('{schema}'::regnamespace AS oid) AS space
 AS_MADE = [("oldest_code", "1"), ("tables", str(len(TABLES) + 1)), ("version", "6")]
 
 
-# What mostly waits comes first: last, it would be waited for.
-_LONG = ("tests/processes/", "tests/cli/test_demo", "tests/backends/test_machine", "tests/web/browser/", "tests/cli/")
+# What mostly waits comes first, then the files that take longest: last, they would be waited for.
+_LONG = (
+    *("tests/processes/", "tests/cli/test_demo", "tests/backends/test_machine", "tests/interrupts/"),
+    *("tests/settings/", "tests/web/browser/", "tests/test_benchmarks", "tests/backends/test_causes"),
+    *("tests/cli/", "tests/faults/", "tests/runtime/test_costs", "tests/backends/test_transfer"),
+    *("tests/backends/test_graphs", "tests/web/test_names", "tests/test_docs", "tests/model/test_clock_changes"),
+)
 
 
 @pytest.hookimpl(trylast=True)
