@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from dray.backends import Backend, open_backend
+from dray.backends.postgres.connect import Connector
 from dray.backends.store import transfer
 from dray.backends.store.transfer import LEFT, MOVE, TABLES, Mark, Repair
 from dray.backends.tables import Portion, Shape, Table
@@ -62,6 +63,25 @@ def test_both_databases_have_the_same_columns(url: str, backend: Backend, postgr
     for table in TABLES:
         assert set(shape_of(backend, table).columns) == set(shape_of(other, table).columns), table.name
     other.close()
+
+
+def test_one_connection_to_a_server_reads_all_tables_one_after_another(shared_url: str, cold: None) -> None:
+    with closing(open_backend(shared_url)) as backend, patch.object(Connector, "connect", autospec=True) as connect:
+        connect.side_effect = connect_to_the_server
+        for table in TABLES:
+            rows_of(backend, table)
+        with pytest.raises(MoveError):
+            backend.transfer.reading(refuse)
+        backend.transfer.census()
+
+    assert connect.call_count == 1
+
+
+connect_to_the_server = Connector.connect
+
+
+def refuse(*_: object) -> None:
+    raise MoveError("not these")
 
 
 def test_rows_are_read_in_the_order_of_their_key_a_portion_at_a_time(world: World) -> None:
