@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 REFERENCE = (ROOT / "docs" / "reference" / "python.md").read_text()
 
@@ -141,6 +141,17 @@ def test_the_reference_names_every_public_name() -> None:
 
     shown = set(re.findall(r"\w+", REFERENCE))
     assert [name for name in dray.__all__ if name not in shown] == []
+
+
+def test_the_generated_reference_has_every_public_name() -> None:
+    import dray
+    from dray import testing
+
+    page = (ROOT / "docs" / "reference" / "api.md").read_text()
+    shown = {path.rpartition(".")[2] for path in re.findall(r"^::: (dray\.[\w.]+)$", page, re.M)}
+    errors = {name for name in dray.__all__ if name in vars(dray.errors)}  # all of them are in one entry
+    assert {*dray.__all__, *testing.__all__} - errors - shown == set()
+    assert "errors" in shown
 
 
 def _sections() -> dict[str, set[str]]:
