@@ -50,7 +50,7 @@ def test_the_workflow_of_the_how_to_runs_as_shown(tmp_path: Path) -> None:
 
     run("etl.py", cwd=tmp_path)
 
-    (etl, _) = (
+    *_, etl = (
         line.split("\t")[0] for line in run("-m", "dray", "workflows", "--url", "etl.db", cwd=tmp_path).splitlines()
     )
     for line in re.findall(r"^\$ dray (.+?) *(?:#|$)", page, re.M):
