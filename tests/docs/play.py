@@ -14,8 +14,10 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
+import shlex
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -30,25 +32,23 @@ from tests.forks import Forked
 
 ROOT = Path(__file__).parents[2]
 SHOWN_FOLDER = "/srv/shop"  # what pages show for the folder in which they are played
+SHOWN_USER = "anna"  # and for the person who plays them
 WRITES = bool(os.environ.get("DRAY_WRITE_DOCS"))
 
 _BLOCK = re.compile(r"^( *)```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^\1```$", re.M | re.S)
-_NOT_RUN = (
-    "pip install",
-    "dray web",
-    "dray top",
-    "systemctl",
-    "docker",
-    "export",
-)  # they need a network, a port, a person, a machine
+_NOT_RUN = (  # they need a network, a port, a person, another system, or much time
+    *("pip install", "export", "systemctl", "docker"),
+    *(f"dray {name}" for name in ("web", "mcp", "top", "dev", "demo", "bench", "import")),
+)
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _ID = re.compile(rf"\b(?:{_UUID}|[0-9a-f]{{8}})\b")
 _VARYING = (
     (_ID, "ID"),
     (re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?"), "TIME"),
+    (re.compile(r"\b\d\d:\d\d:\d\d(?:\.\d+)?"), "TIME"),
     (re.compile(r"<?\b\d+(?:\.\d+)?(?:ms|µs|s|m|h|d)(?:\d\d[ms])?\b"), "SPAN"),
     (re.compile(r"\bnow\b|(?:in )?SPAN(?: SPAN)*(?: ago)?"), "WHEN"),
-    (re.compile(r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) TIME CES?T"), "TIME"),
+    (re.compile(r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) TIME (?:CES?T|UTC)"), "TIME"),
     (re.compile(r"\bworker \d+\b"), "worker PID"),
     (re.compile(r"\d+(?= rules| KB| KiB)"), "N"),
     (re.compile(r"\s+"), " "),
@@ -71,7 +71,7 @@ class Player:
     shell: Shell
     names: dict[str, Any] = field(default_factory=lambda: {"__name__": "shop"})
     replace: tuple[tuple[str, str], ...] = ()  # in the page's code: an address, mostly
-    _ids: dict[str, str] = field(default_factory=dict[str, str])  # as the page shows them, and as they are
+    ids: dict[str, str] = field(default_factory=dict[str, str])  # as pages show them, and as they are
     _running: list[tuple[Forked, list[str]]] = field(default_factory=list[tuple[Forked, list[str]]])
 
     def play(self) -> None:
@@ -160,15 +160,16 @@ class Player:
 
     def _seen(self, text: str) -> str:
         """What was printed, as a page shows it."""
-        lines = text.replace(str(self.shell.folder), SHOWN_FOLDER).splitlines()
-        return "".join(f"{line.rstrip()}\n" for line in lines)
+        text = text.replace(str(self.shell.folder), SHOWN_FOLDER)
+        text = re.sub(rf"\b{getpass.getuser()}\b(?=  cli)", SHOWN_USER, text)
+        return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
 
     def _real_ids(self, text: str) -> str:
-        return _ID.sub(lambda found: self._ids.get(found[0], found[0]), text)
+        return _ID.sub(lambda found: self.ids.get(found[0], found[0]), text)
 
     def _learn(self, shown: str, printed: str) -> None:
         for theirs, ours in zip(_ID.findall(shown), _ID.findall(printed), strict=False):
-            self._ids |= {theirs: ours, theirs[-8:]: ours[-8:]}
+            self.ids |= {theirs: ours, theirs[-8:]: ours[-8:]}
 
 
 def _left_on_screen(written: str) -> str:
@@ -203,6 +204,6 @@ def _is_within(shown: list[str], said: list[str]) -> bool:
 
 def _words(command: str) -> list[str]:
     """The words of a simple command; none, if a shell has to read it."""
-    if re.search(r"[|<>&;$`*]", command):
+    if re.search(r"[|<>&;$`*]", re.sub(r"""'[^']*'|"[^"]*\"""", "", command)):
         return []
-    return [word.strip("'\"") for word in re.findall(r"""(?:"[^"]*"|'[^']*'|\S)+""", command)]
+    return shlex.split(command)
