@@ -37,7 +37,7 @@ WRITES = bool(os.environ.get("DRAY_WRITE_DOCS"))
 
 _BLOCK = re.compile(r"^( *)```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^\1```$", re.M | re.S)
 _NOT_RUN = (  # they need a network, a port, a person, another system, or much time
-    *("pip install", "export", "systemctl", "docker"),
+    *("pip install", "export", "make", "systemctl", "docker"),
     *(f"dray {name}" for name in ("web", "mcp", "top", "dev", "demo", "bench", "import")),
 )
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
