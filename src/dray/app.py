@@ -66,6 +66,18 @@ class App:
     use (None: in a SQLite file they are). ``busy_timeout``: seconds to wait for a locked database. ``notify``:
     whether a commit on your own connection wakes workers (PostgreSQL: a NOTIFY in it). ``listen_url``: a way to
     PostgreSQL around its pooler.
+
+    Example:
+
+        >>> app = dray.App("sqlite:///jobs.db")
+        >>> @app.task
+        ... def add(a: int, b: int) -> int:
+        ...     return a + b
+        >>> job = add.enqueue(1, 2)
+        >>> app.worker().run_until_idle()
+        1
+        >>> job.result()
+        3
     """
 
     def __init__(

@@ -75,6 +75,14 @@ class Worker:
     ``queues``: names in order, or with weights (``"mail:4,default"``, ``{"mail": 4}``); None: all queues.
     ``concurrency``: bodies at a time. ``grace``: seconds that running jobs have to end at shutdown. ``lease``:
     seconds after which a worker that cannot be seen counts as dead. ``max_jobs``: how many it claims in all.
+
+    Example:
+
+        >>> with app.worker(queues="mail:4,default", concurrency=4) as worker:
+        ...     add.enqueue(1, 2).result(timeout=30)
+        3
+        >>> worker.ran
+        1
     """
 
     def __init__(

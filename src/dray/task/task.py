@@ -177,7 +177,22 @@ class Enqueuer(Generic[P, R]):
 
 
 class Task(Enqueuer[P, R]):
-    """A function registered under a name."""
+    """A function registered under a name.
+
+    Example:
+
+        >>> @app.task(queue="mail", max_attempts=5)
+        ... def send(to: str) -> str:
+        ...     return f"sent to {to}"
+        >>> send("ann")  # a plain call runs it here
+        'sent to ann'
+        >>> send.enqueue("ann").state
+        'queued'
+        >>> send.using(delay=60, priority=5).enqueue("bob").state
+        'scheduled'
+        >>> len(send.enqueue_many([("cyd",), {"to": "dan"}]))
+        2
+    """
 
     def __init__(self, function: Callable[P, R], options: TaskOptions, app: AppInterface) -> None:
         super().__init__(self, JobOptions())
