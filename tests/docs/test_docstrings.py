@@ -16,7 +16,16 @@ from dray.runtime.worker import Worker
 
 # Never raised for programs to see, or only with a full disk, a lost server, a damaged file: no short code shows them.
 NOT_SHOWN = {
-    *("DatabaseClosed", "ForkedConnection", "Misfit", "MoveError", "ProcessDied", "SchemaMissing", "SchemaTooNew"),
+    *(
+        "DatabaseClosed",
+        "FileMissing",
+        "ForkedConnection",
+        "Misfit",
+        "MoveError",
+        "ProcessDied",
+        "SchemaMissing",
+        "SchemaTooNew",
+    ),
     *(
         "StaleClaim",
         "StorageDamaged",
