@@ -77,7 +77,7 @@ check: $(VENV)/ready  ## style, types, layers, SQL statements, lazy imports
 docs: .venv-docs/ready  ## the site of the documentation, in site/; a warning is an error
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
 	@.venv-docs/bin/python checks/site.py
-	@echo "open site/index.html, or: .venv-docs/bin/mkdocs serve"
+	@echo "open site/index.html; with the search: .venv-docs/bin/mkdocs serve"
 
 bench: $(VENV)/ready  ## rates, latency, idle cost and depth beside raw loops, each compared with its bar; about an hour
 	$(BIN)/python -m benchmarks.storage
