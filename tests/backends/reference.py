@@ -658,10 +658,8 @@ class Reference:
         return bool(self._limits().rules) or any(job.key is not None for job in self._in_state(*LIVE))
 
     def fair(self, demand: Demand) -> Demand:
-        """A demand without jobs that are picked and then not claimed, where there are limits: how many others are
-        claimed in their place is each database's own."""
-        if not self.has_turns():
-            return demand
+        """A demand without jobs that are picked and then not claimed: how many others are claimed in their place,
+        where there are limits, is each database's own."""
         jobs = [job for job in self._in_state(*LIVE) if job.queue in demand.queues]
         return demand._replace(tends=True, ahead=demand.ahead if all(map(_may_be_claimed_ahead, jobs)) else 0)
 

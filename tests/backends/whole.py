@@ -18,6 +18,7 @@ from tests.prompt import prompt
 
 CARRIED = (
     *("queues", "schedules", "workflows", "jobs", "attempts", "edges", "logs", "outcomes", "actions", "rollups"),
+    *("limits", "starts"),
 )
 
 Rows = list[dict[str, Any]]

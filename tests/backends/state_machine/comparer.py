@@ -64,23 +64,31 @@ class Comparer(RuleBasedStateMachine):
         self.compare(verb, *returned)
         return returned[0]
 
-    def ask_for_work(self, verb: str, worker: str, *given: Any, demand: Demand, **named: Any) -> Any:
+    def ask_for_work(
+        self,
+        verb: str,
+        worker: str,
+        demand: Demand,
+        settlements: Sequence[Settlement] | None = None,
+        **named: Any,
+    ) -> None:
         """As `ask`, for a verb that claims: `work.exchange` or `verbs.claim`.
 
         Where jobs take turns, the model does not choose: it judges what SQLite has claimed, and PostgreSQL must have
         claimed the same. PostgreSQL's first claim after a limit or a key has come takes none of them, so it is told.
         """
         self.calls[verb] += 1
-        demand = self.reference.fair(demand)
-        if self.reference.has_turns():
+        given: tuple[Any, ...] = (worker, demand) if settlements is None else (worker, settlements, demand)
+        if self.reference.has_turns() or any(each.key is not None for each in settlements or ()):
             self.calls["claims in turns"] += 1
+            given = (*given[:-1], self.reference.fair(demand))
             self.sides.postgres.work._turns.is_needed = True
         sqlite, postgres = (
-            answer_of(side, verb, (worker, *given, demand), named, order=None)
+            answer_of(side, verb, given, named, order=None)
             for side in (self.sides.sqlite, self.sides.postgres)
         )
         self.reference.claimed = [claim.id for claim in getattr(sqlite, "claims", sqlite)]
-        reference = answer_of(self.reference, verb, (worker, *given, demand), named, order=None)
+        reference = answer_of(self.reference, verb, given, named, order=None)
         order = exchanged if verb == "work.exchange" else list
         self.compare(verb, order(reference), order(sqlite), order(postgres))
         claims: list[Claim] = getattr(reference, "claims", reference)

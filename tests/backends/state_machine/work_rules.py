@@ -115,7 +115,7 @@ class WorkRules(Comparer):
         elif paused := [queue.name for queue in self.reference.queues_all() if queue.paused_at is not None]:
             self.ask("queues.resume", paused[0])
         elif self.reference.verbs_probe(EVERYTHING):
-            self.ask_for_work("verbs.claim", worker, demand=EVERYTHING)
+            self.ask_for_work("verbs.claim", worker, EVERYTHING)
         else:
             policy = ("cancel", "run", "hold")[self.numbers % 3]
             parent, child = Wish("mail", "send", {}, [], [], "cancel"), Wish("bulk", "scan", {}, [], [0], policy)
@@ -123,12 +123,12 @@ class WorkRules(Comparer):
 
     @rule(n=some, demand=demands)
     def claim(self, n: int, demand: Demand) -> None:
-        self.ask_for_work("verbs.claim", self.worker(n), demand=demand)
+        self.ask_for_work("verbs.claim", self.worker(n), demand)
 
     @precondition(lambda self: self.reference.verbs_probe(EVERYTHING))
     @rule(n=st.integers(0, 1), limit=st.integers(1, 4))
     def claim_anything(self, n: int, limit: int) -> None:
-        self.ask_for_work("verbs.claim", self.worker(n), demand=Demand(QUEUES, TASKS, limit))
+        self.ask_for_work("verbs.claim", self.worker(n), Demand(QUEUES, TASKS, limit))
 
     @precondition(lambda self: self.running())
     @rule(chosen=endings, dies=rarely())
@@ -181,7 +181,7 @@ class WorkRules(Comparer):
         # Existing outcomes are judged after the exchange, which may have claimed the job again: not compared.
         settlements = [each for each in settlements if not self.reference.stands(worker, each)]
         with self.cut_off(dies):
-            self.ask_for_work("work.exchange", worker, settlements, demand=demand, durable=durable)
+            self.ask_for_work("work.exchange", worker, demand, settlements, durable=durable)
 
     @precondition(lambda self: self.running())
     @rule(
