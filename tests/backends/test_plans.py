@@ -207,7 +207,7 @@ STATES = ["queued", "scheduled", "running", "completed", "failed", "cancelled", 
 
 
 def rows() -> Generator[dict[str, Any]]:
-    """All states in turn; every hundredth job is unique, every tenth expires; every other job that is ready has a key."""
+    """All states in turn; every hundredth job is unique, every tenth expires, every other ready one has a key."""
     for n in range(ROWS):
         state = "parked" if n % (2 * len(STATES)) == 0 else STATES[n % len(STATES)]
         final = state in {"completed", "failed", "cancelled"}

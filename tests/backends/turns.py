@@ -1,8 +1,8 @@
 """What a claim may take where there are limits and keys, over plain rows.
 
 Whose turn it is among tasks that have jobs of the same priority is left to the databases, which must agree. All else
-is said here: no job starts without room, none of a lower priority before one that could start, jobs without keys start
-by their time, and the keys of a task in turns.
+is said here: no job starts without room, none of a lower priority before one that could start, jobs without keys
+start by their time, and the keys of a task in turns.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def rank(job: Job) -> tuple[int, int, str]:
 def complaint(job: Job, startable: Sequence[Job], laps: Counter[tuple[str, int, str]], last: str) -> str | None:
     """Why this job should not be the next of those in its queue that could start; None: it may be.
 
-    `laps` counts the turns that keys had in this claim, by task, priority and key; `last` is the key of this task that
-    had the last turn before it.
+    `laps` counts the turns that keys had in this claim, by task, priority and key; `last` is the key of this task
+    that had the last turn before it.
     """
     if job not in startable:
         return "has no room, or is not ready"

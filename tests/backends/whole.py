@@ -17,8 +17,8 @@ from psycopg.rows import dict_row
 from tests.prompt import prompt
 
 CARRIED = (
-    *("queues", "schedules", "workflows", "jobs", "attempts", "edges", "logs", "outcomes", "actions", "rollups"),
-    *("limits", "starts"),
+    *("queues", "schedules", "limits", "starts", "workflows", "jobs", "attempts", "edges", "logs", "outcomes"),
+    *("actions", "rollups"),
 )
 
 Rows = list[dict[str, Any]]

@@ -176,12 +176,12 @@ _READY = "CASE WHEN key IS NULL THEN 'queued' ELSE 'parked' END"
 # A job's state as people see it.
 _SHOWN_STATE = r"CASE \1.state WHEN 'parked' THEN 'queued' ELSE \1.state END"
 
-# Whether a job is in one of some states, as people see them. Not by its shown state: the planner has no statistics of it,
-# takes such jobs for few, and sorts the whole table instead of reading the newest.
+# Whether a job is in one of some states, as people see them. Not by its shown state: the planner has no statistics of
+# it, takes such jobs for few, and sorts the whole table instead of reading the newest.
 _IN_STATES = r"(j.state $in_texts(\1) OR (j.state = 'parked' AND 'queued' $in_texts(\1)))"
 
-# Whether claims from a queue have to mind limits or keys: of the queue, or of a task that has jobs ready in it. The first
-# of an index, and not EXISTS: where many jobs have keys, the planner takes them for spread over the whole table.
+# Whether claims from a queue have to mind limits or keys: of the queue, or of a task that has jobs ready in it. The
+# first of an index, and not EXISTS: where many jobs have keys, the planner takes them for spread over the table.
 _GATED = r"""((SELECT min(p.task) FROM dray_jobs AS p WHERE p.state = 'parked' AND p.queue = \1) IS NOT NULL
         OR EXISTS (SELECT 1 FROM dray_limits AS l WHERE l.scope = 'queue' AND l.name = \1 AND l.in_force)
         OR EXISTS (SELECT 1 FROM dray_limits AS l WHERE l.scope = 'task' AND l.in_force AND EXISTS (

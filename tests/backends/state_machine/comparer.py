@@ -84,8 +84,7 @@ class Comparer(RuleBasedStateMachine):
             given = (*given[:-1], self.reference.fair(demand))
             self.sides.postgres.work._turns.is_needed = True
         sqlite, postgres = (
-            answer_of(side, verb, given, named, order=None)
-            for side in (self.sides.sqlite, self.sides.postgres)
+            answer_of(side, verb, given, named, order=None) for side in (self.sides.sqlite, self.sides.postgres)
         )
         self.reference.claimed = [claim.id for claim in getattr(sqlite, "claims", sqlite)]
         reference = answer_of(self.reference, verb, given, named, order=None)

@@ -101,7 +101,7 @@ class OperatorRules(Comparer):
         lifts=st.sampled_from((None, None, *Kind)),
     )
     def set_limits(self, scope: Scope, n: int, source: Source, bounds: dict[str, Any], lifts: Kind | None) -> None:
-        """Code or an operator says what holds from now on; sometimes nothing, or that a limit of the other is lifted."""
+        """Code or an operator says what holds from now on; sometimes nothing, or that a limit of code is lifted."""
         said = bounds_of("limits", bounds)
         if lifts is not None and source == Source.OVERRIDE:
             said[lifts] = ()

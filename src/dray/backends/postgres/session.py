@@ -221,9 +221,7 @@ class PostgresSession(Session):
                 limit -= min(limit, len(taken))
         return lambda: Claimed(claims, goes_on)
 
-    def take(
-        self, worker_id: str, keys: Mapping[str, str | None], held: Sequence[str], limit: int
-    ) -> list[Claim]:
+    def take(self, worker_id: str, keys: Mapping[str, str | None], held: Sequence[str], limit: int) -> list[Claim]:
         ids = list(keys)
         chosen = json.dumps({job_id: key or "" for job_id, key in keys.items()})
         given = {"ids": ids, "at_once": ids[:limit], "held": list(held), "keys": chosen}
