@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any
@@ -70,7 +70,7 @@ class Stop:
 @contextmanager
 def claim_stopped(
     world: World, worker: str, at: str, *, after: bool, most: int = 1, task: str = "task"
-) -> Iterator[Future[Exchange]]:
+) -> Generator[Future[Exchange]]:
     """A claim that is under way, stopped before or after it calls `at` on its session; goes on after the block."""
     stop, original = Stop(), getattr(PostgresSession, at)
     own = world.backend.db
