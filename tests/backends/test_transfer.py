@@ -25,6 +25,7 @@ from dray.backends.tables import Portion, Shape, Table
 from dray.errors import DatabaseClosed, MoveError
 from dray.instants import HOUR, MINUTE
 from dray.model.job import LogLine
+from dray.model.limit import Bound, Kind, Source
 from dray.model.rollup import Part, Tally
 from dray.model.schedule import Schedule
 from dray.ops import move, move_plan
@@ -122,6 +123,7 @@ def connected(url: str) -> Generator[Callable[[str], Any]]:
         yield lambda text: connection.execute(text.encode())
 
 
+ONE_AT_A_TIME = {Kind.LIMIT: (Bound(1),)}
 CHANGES: dict[str, Callable[[World, str], object]] = {
     "enqueue": lambda world, _: world.enqueue(),
     "enqueue many": lambda world, _: world.backend.jobs.enqueue([world.new() for _ in range(60)]),
@@ -130,6 +132,7 @@ CHANGES: dict[str, Callable[[World, str], object]] = {
     "register": lambda world, _: world.worker(),
     "set a queue": lambda world, _: world.backend.queues.upsert("mail", 3),
     "pause a queue": lambda world, _: world.backend.queues.pause("default"),
+    "set a limit": lambda world, _: world.backend.limits.say("task", "task", Source.DECLARED, ONE_AT_A_TIME),
     "take a duty": lambda world, _: world.backend.leases.take("prune", world.ids.new()),
     "set a schedule": lambda world, _: world.backend.schedules.upsert(
         Schedule("b", "task", None, "{}", None, HOUR, "UTC", "last", 9, "skip", None, 1, 1, 1, 1, None)

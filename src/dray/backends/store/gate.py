@@ -223,12 +223,13 @@ class Gate:
         if not chosen:
             return Gated([], self._goes_on, stops_short)
         held = [each.id for each in chosen if self._rooms.counts(each)]
-        claims = self._tx.take(worker_id, [each.id for each in chosen], held, limit)
+        claims = self._tx.take(worker_id, {each.id: each.key for each in chosen}, held, limit)
         taken = {claim.id for claim in claims}
         for each in chosen:
             if each.key is not None and each.id in taken:
                 self._remember(each)
-        self._tx.each("starts_add", self._rooms.starts(claims))
+        for scope, name, key, period_us, n in self._rooms.starts(claims):
+            self._tx.later("starts_add", scope=scope, name=name, key=key, period_us=period_us, n=n)
         return Gated(claims, self._goes_on, stops_short)
 
     def _choose(self, limit: int, ahead: int) -> tuple[list[_Candidate], bool]:
