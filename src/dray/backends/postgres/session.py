@@ -216,9 +216,11 @@ class PostgresSession(Session):
         claims = starmap(Claim, self.rows("gate_claim", worker_id=worker_id, **given))
         return sorted(claims, key=lambda claim: place[claim.id])
 
-    def lock_limits(self, names: Sequence[str]) -> set[str] | None:
-        if self._is_users:
-            return None  # no other worker claims in their transaction, and the locks would last as long
+    @property
+    def claims_alone(self) -> bool:
+        return self._is_users  # no other worker claims in their transaction, and the locks would last as long
+
+    def lock_limits(self, names: Sequence[str]) -> set[str]:
         by_key = {str(lock_key(name)): name for name in names}
         locked = {row[0] for row in self.rows("gate_lock", space=LIMIT_SPACE, keys=sorted(by_key))}
         return {name for name in names if str(lock_key(name)) in locked}

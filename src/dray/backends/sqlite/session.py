@@ -224,10 +224,14 @@ class SqliteSession(Session):
     def take(self, worker_id: str, ids: Sequence[str], held: Sequence[str], limit: int) -> list[Claim]:
         taken = json.dumps(ids)
         self.run("gate_claim", worker_id=worker_id, ids=taken, held=list(held), limit=limit)
-        return [claim._replace(held=bool(claim.held)) for claim in self._claimed("gate_claimed", worker_id, taken)]
+        return self._claimed("gate_claimed", worker_id, taken)
 
-    def lock_limits(self, names: Sequence[str]) -> set[str] | None:  # noqa: ARG002 - as elsewhere
-        return None  # there is one writer
+    @property
+    def claims_alone(self) -> bool:
+        return True
+
+    def lock_limits(self, names: Sequence[str]) -> set[str]:
+        return set(names)
 
     def _claimed(self, name: Literal["job_claimed", "gate_claimed"], worker_id: str, ids: str) -> list[Claim]:
         rows: list[list[Any]] = _loads(self.rows(name, worker_id=worker_id, ids=ids)[0][0])
