@@ -133,8 +133,8 @@ def other_queue_pair(arena: Arena, size: Size) -> Pair:
 
 
 def blocked(arena: Arena, size: Size) -> tuple[float, float]:
-    """The median exchange of 100 jobs, of two queues of the same table that take turns: one of them has very many jobs
-    of blocked keys in front."""
+    """The median exchange of 100 jobs, of two queues of a table that take turns: one of them has very many jobs of
+    blocked keys in front."""
     backend = arena.place.fresh_dray()
     limit(backend, key_limit=1)
     closed = names(100, "blocked")
@@ -225,7 +225,7 @@ def tenants(arena: Arena, size: Size, *, has_keys: bool) -> Tenants:
         ends: list[float] = []
         lock = threading.Lock()
 
-        def serve(tenant: str, number: int) -> None:
+        def serve(tenant: str, number: int) -> None:  # noqa: ARG001 - the key
             now = time.perf_counter()
             time.sleep(BODY)
             with lock:
@@ -318,9 +318,7 @@ def _measure_slots(arena: Arena, figures: Figures, size: Size) -> None:
 
 
 def _measure_tenants(arena: Arena, figures: Figures, size: Size) -> None:
-    found = [
-        (tenants(arena, size, has_keys=False), tenants(arena, size, has_keys=True)) for _ in range(size.rounds)
-    ]
+    found = [(tenants(arena, size, has_keys=False), tenants(arena, size, has_keys=True)) for _ in range(size.rounds)]
     pairs = [Pair(first.per_second, turns.per_second) for first, turns in found]
     ratio = _say(figures, "one heavy and 100 light tenants", ("FIFO", "turns"), pairs)
     figures.at_least(f"heavy and light tenants, {arena.name}", ratio, 0.85, " of FIFO")

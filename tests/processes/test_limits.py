@@ -14,7 +14,7 @@ import random
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from dray.app_interface import core_of
@@ -144,13 +144,21 @@ def top_up(fleet: Fleet, rng: random.Random, numbers: Iterable[int]) -> list[str
     keyed = [{**each, "key": rng.choice(KEYS)} for each in args[:half]]
     many = {"max_attempts": apps_gated.MANY, "max_crashes": apps_gated.MANY}
     return [
-        *enqueue(fleet, "alone", keyed, key=_key_of, priority=lambda _: rng.choice((0, 5)), **many),
+        *enqueue(fleet, "alone", keyed, key=_key_of, priority=_drawn(rng), **many),
         *enqueue(fleet, "four", args[half:], **many),
     ]
 
 
 def _key_of(args: Mapping[str, str]) -> str:
     return args["key"]
+
+
+def _tenant_of(args: Mapping[str, str]) -> str:
+    return args["tenant"]
+
+
+def _drawn(rng: random.Random) -> Callable[[object], int]:
+    return lambda _: rng.choice((0, 5))
 
 
 # The controls: what the test above would see if claims did not lock what they count, or did not count again
@@ -349,7 +357,7 @@ def even_shares(fleet: Fleet, slots: int, body: float) -> None:
         for number, name in enumerate(names)
         for n in range(60 + 10 * number)
     ]
-    enqueue(fleet, "tenanted", args, key=lambda each: each["tenant"])
+    enqueue(fleet, "tenanted", args, key=_tenant_of)
     before = len(fleet.ledger.starts())
     workers = [start(fleet, concurrency=slots) for _ in range(2)]
     fleet.until(lambda: len(fleet.ledger.starts()) >= before + 630, "thirty of each", seconds=60)

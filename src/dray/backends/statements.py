@@ -182,8 +182,8 @@ _GATED = r"""(EXISTS (SELECT 1 FROM dray_jobs AS p WHERE p.state = 'parked' AND 
         OR EXISTS (SELECT 1 FROM dray_limits AS l WHERE l.scope = 'task' AND l.in_force AND EXISTS (
             SELECT 1 FROM dray_jobs AS r WHERE r.state = 'queued' AND r.queue = \1 AND r.task = l.name)))"""
 
-# How many more jobs of a key may start now by the rules of a task or a queue; a large number: any. What the rules are is
-# given as far as it can be: to look them up for each key took as long as to find it.
+# How many more jobs of a key may start now by the rules of a task or a queue; a large number: any. What the rules are
+# is given as far as it can be: to look them up for each key took as long as to find it.
 _KEY_ROOM = r"""$least(
     coalesce(CAST(:\1_key_limit AS integer) - CASE WHEN :\1_key_limit IS NOT NULL THEN (
         SELECT count(*) FROM dray_jobs AS h WHERE h.held AND h.key = \2 AND h.\1 = :\1 AND $is_running(h)) END,

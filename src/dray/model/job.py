@@ -238,3 +238,4 @@ class Demand(NamedTuple):
     limit: int
     ahead: int = 0
     tends: bool = True  # what has expired is cancelled first, and what is due is queued
+    ahead_in_turn: int = 0  # of those ahead, how many may have keys; with a limit, none

@@ -193,13 +193,14 @@ class PostgresSession(Session):
         if not self._is_users:
             self.later("gate_patience")
         claims: list[Claim] = []
-        limit, ahead, goes_on, stops_short = demand.limit, demand.ahead, False, False
+        limit, ahead, in_turn = demand.limit, demand.ahead, demand.ahead_in_turn
+        goes_on = stops_short = False
         for is_gated, group in groupby(demand.queues, gated.__contains__):
             for queues in [[queue] for queue in group if gated[queue]] if is_gated else [list(group)]:
                 if limit + ahead <= 0 or stops_short:
                     break
                 if is_gated:
-                    part = Gate(self, turns, queues[0], demand.tasks).claim(worker_id, limit, ahead)
+                    part = Gate(self, turns, queues[0], demand.tasks).claim(worker_id, limit, ahead, in_turn)
                     taken, stops_short = part.claims, part.stops_short
                     goes_on |= part.goes_on
                 else:
@@ -207,6 +208,7 @@ class PostgresSession(Session):
                     taken = self._claim_plain(worker_id, rest)()
                 claims += taken
                 ahead -= max(0, len(taken) - limit)
+                in_turn -= max(0, len(taken) - limit)
                 limit -= min(limit, len(taken))
         return lambda: Claimed(claims, goes_on)
 

@@ -198,7 +198,7 @@ class SqliteSession(Session):
 
     def claim(self, worker_id: str, demand: Demand, turns: Turns) -> Later[Claimed]:
         claimed: list[Claim] = []
-        limit, ahead, goes_on = demand.limit, demand.ahead, False
+        limit, ahead, in_turn, goes_on = demand.limit, demand.ahead, demand.ahead_in_turn, False
         for queue in demand.queues:
             if limit + ahead <= 0:
                 break
@@ -206,7 +206,7 @@ class SqliteSession(Session):
             if not is_allowed:
                 continue
             if is_gated:
-                gated = Gate(self, turns, queue, demand.tasks).claim(worker_id, limit, ahead)
+                gated = Gate(self, turns, queue, demand.tasks).claim(worker_id, limit, ahead, in_turn)
                 claimed += gated.claims
                 goes_on |= gated.goes_on
                 if gated.stops_short:
@@ -218,6 +218,7 @@ class SqliteSession(Session):
                     self.run("job_claim", worker_id=worker_id, ids=ids, limit=limit)
                     claimed += self._claimed("job_claimed", worker_id, ids)
             ahead -= max(0, count - limit)
+            in_turn -= max(0, count - limit)
             limit -= min(limit, count)
         return lambda: Claimed(claimed, goes_on)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -198,7 +198,9 @@ class _Rooms:
         """The names of what has to be counted under a lock for this job."""
         scopes = self._scopes(each.task)
         names = [f"{scope}:{name}" for scope, name in scopes.together]
-        return names if each.key is None else [*names, *(f"{scope}:{name}:{each.key}" for scope, name in scopes.by_key)]
+        if each.key is not None:
+            names += [f"{scope}:{name}:{each.key}" for scope, name in scopes.by_key]
+        return names
 
     def starts(self, claims: Iterable[Claim]) -> list[tuple[str, str, str, int, int]]:
         """What these claims spend: scope, name, key, period and number, as `starts_add` takes them."""
@@ -232,16 +234,17 @@ class Gate:
 
     def look(self, now: int) -> Opening:
         """Whether something could start."""
-        for each in self._in_order(1):
+        for each in self._in_order(dict.fromkeys(self._ready, 1)):
             if self._rooms.admit(each):
                 for line, place in self._left.items():  # for the claim, which is to find the same
                     self._turns.rest_at(line, place)
                 return Opening(is_open=True, opens_at=None)
         return Opening(self._goes_on, self._opens_at(now))
 
-    def claim(self, worker_id: str, limit: int, ahead: int) -> Gated:
-        """Takes up to `limit` jobs to run now, and up to `ahead` more that are under no limit."""
-        chosen, stops_short = self._choose(limit, ahead)
+    def claim(self, worker_id: str, limit: int, ahead: int, in_turn: int) -> Gated:
+        """Takes up to `limit` jobs to run now, and up to `ahead` more that are under no limit; with keys only up to
+        `in_turn`, or a new key would wait for all that were claimed before it."""
+        chosen, stops_short = self._choose(limit, ahead, in_turn)
         chosen = self._recounted(chosen)
         if not chosen:
             return Gated([], self._goes_on, stops_short)
@@ -257,10 +260,12 @@ class Gate:
         self._tx.each("starts_add", self._rooms.starts(claims))
         return Gated(claims, self._goes_on, stops_short)
 
-    def _choose(self, limit: int, ahead: int) -> tuple[list[_Candidate], bool]:
+    def _choose(self, limit: int, ahead: int, in_turn: int) -> tuple[list[_Candidate], bool]:
         chosen: list[_Candidate] = []
-        for each in self._in_order(limit + ahead):
-            if len(chosen) >= limit and (each.key is not None or self._rooms.is_limited(each.task)):
+        most = {line: limit + self._more(*line, ahead, in_turn) for line in self._ready}
+        # One more of each line than may be taken: what comes after it waits too.
+        for each in self._in_order({line: count + 1 for line, count in most.items()}):
+            if len(chosen) >= most[each.task, each.key is not None]:
                 return chosen, True
             if self._rooms.admit(each):
                 chosen.append(each)
@@ -289,11 +294,17 @@ class Gate:
                 self._rooms.note_key(task, *row)
         return [each for each in allowed if self._rooms.admit(each)]
 
-    def _in_order(self, most: int) -> Iterator[_Candidate]:
-        """Jobs by priority; those of one priority by their time, of a line with keys in turns."""
+    def _more(self, task: str, is_keyed: bool, ahead: int, in_turn: int) -> int:  # noqa: FBT001 - as it is read
+        """How many jobs of a line may be claimed ahead."""
+        if self._rooms.is_limited(task):
+            return 0
+        return in_turn if is_keyed else ahead
+
+    def _in_order(self, most: Mapping[tuple[str, bool], int]) -> Iterator[_Candidate]:
+        """Jobs by priority; those of one priority by their time, of a line with keys in turns. `most`: of a line."""
         lines: list[tuple[tuple[int, int, str], int, _Candidate, Iterator[_Candidate]]] = []
         for number, (task, is_keyed) in enumerate(self._ready):
-            room = self._rooms.room(task, most)
+            room = self._rooms.room(task, most[task, is_keyed])
             if room:
                 line = self._keyed(task, room) if is_keyed else self._plain(task, room)
                 first = next(line, None)
