@@ -117,8 +117,9 @@ class Rescuer:
         for worker_id, count in Counter(job.worker_id for job in rescued if not job.had_ended).items():
             taken_back = counted(count, "of its jobs was taken back", "of its jobs were taken back")
             log.warning("worker %s is gone; %s", worker_id, taken_back)
-        if rescued:  # jobs of other queues may have waited for their room under a limit
-            self._backend.announce({ALL_QUEUES})
+        # Jobs of other queues may have waited for their room under a limit.
+        has_limits = bool(rescued) and bool(self._backend.limits.all())
+        self._backend.announce({ALL_QUEUES} if has_limits else {job.queue for job in rescued if job.state not in FINAL})
         if any(job.state in FINAL for job in rescued):
             self._backend.announce_done()
         if self.on_rescued is not None:
