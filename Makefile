@@ -58,7 +58,7 @@ BESIDE := PYTHONDONTWRITEBYTECODE= .venv-integrations/bin/python -m pytest tests
 
 test-integrations: .venv-integrations/ready  ## Django, FastAPI, Flask, telemetry, MCP, deployment: with the real ones
 	.venv-integrations/bin/pyright -p tests_integrations
-	$(BESIDE) -n 4 --dist loadfile $(call again,$(BESIDE))
+	$(BESIDE) -n 4 --dist loadfile $(call again,$(BESIDE) --randomly-seed=last)
 
 check: $(VENV)/ready  ## style, types, layers, SQL statements, lazy imports
 	$(BIN)/ruff check .
@@ -72,6 +72,7 @@ bench: $(VENV)/ready  ## rates, latency, idle cost and depth beside raw loops, e
 	$(BIN)/python -m benchmarks.storage
 	$(BIN)/python -m benchmarks.moving
 	$(BIN)/python -m benchmarks.dashboard
+	$(BIN)/python -m benchmarks.limits
 	$(BIN)/python -m benchmarks.worker
 
 # The peers are installed in an environment of their own, .venv-compare-VERSION; two of them need Python 3.12. Options:
@@ -84,7 +85,7 @@ soak: $(VENV)/ready tools  ## 100,000 steps of the state machine, 20,000 interru
 	DRAY_SOAK_FAULTS=1000000 $(BIN)/python -m pytest -s -p no:randomly tests/faults
 	DRAY_SOAK_STEPS=100000 $(BIN)/python -m pytest -s -p no:randomly tests/backends/test_machine.py
 	DRAY_SOAK_SECONDS=30 $(BIN)/python -m pytest -s tests/processes/test_crowd.py tests/processes/test_killed.py -k "thirty_two or storm"
-	DRAY_SOAK_SECONDS=60 $(BIN)/python -m pytest -s tests/processes/test_schedules.py
+	DRAY_SOAK_SECONDS=60 $(BIN)/python -m pytest -s tests/processes/test_schedules.py tests/processes/test_limits.py
 	DRAY_SOAK_STEPS=10000 $(BIN)/python -m pytest -s tests/processes/test_workflows.py
 
 clean:

@@ -75,3 +75,21 @@ def postgres_url(postgres_server: str) -> Generator[str]:
 def url(request: pytest.FixtureRequest) -> str:
     """A new, empty database, of each kind."""
     return request.getfixturevalue(f"{request.param}_url")
+
+
+@pytest.fixture
+def postgres_database(postgres_server: str) -> Generator[str]:
+    """A database without tables: SQLAlchemy knows nothing of the schema in Dray's addresses."""
+    name = f"shop_{os.getpid()}_{next(_numbers)}"
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+        yield in_database(postgres_server, name).replace("postgresql:", "postgresql+psycopg:")
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def shop_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """One address for Dray and for SQLAlchemy, as examples have it."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'shop.db'}"
+    return request.getfixturevalue("postgres_database")

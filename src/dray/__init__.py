@@ -43,8 +43,8 @@ __version__ = "0.1.0"
 _PLACES = {
     "dray.app": "App",
     "dray.errors": """
-        ConfigError DatabaseClosed DrayError ForkedConnection GraphError InvalidName JobCancelled JobEnded JobFailed
-        Misfit MoveError PayloadError PayloadTooLarge ProcessDied SchemaMissing SchemaTooNew StaleClaim
+        ConfigError DatabaseClosed DrayError FileMissing ForkedConnection GraphError InvalidName JobCancelled JobEnded
+        JobFailed Misfit MoveError PayloadError PayloadTooLarge ProcessDied SchemaMissing SchemaTooNew StaleClaim
         StorageDamaged StorageError StorageFull StorageLocked StorageUnavailable Timeout UnknownJob UnknownSchedule
         UnknownTask UnknownWorkflow Unstorable WorkerDied""",
     "dray.workflow": "Workflow",

@@ -53,6 +53,8 @@ class Binding(NamedTuple):
 class AppCore:
     """One database and the tasks that belong to it; `AppInterface` for all below."""
 
+    tables_hint: str | None = None  # for the message that the tables are missing: what makes them here
+
     def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
         self.settings = settings
         self.clock: Clock = clock or SystemClock()

@@ -23,6 +23,7 @@
     ├── Unstorable             what it ended with could not be stored
     └── StorageError           the database failed to do what it was asked
         ├── StorageUnavailable cannot be opened or reached
+        │   └── FileMissing    there is no SQLite file, and none may be made
         ├── StorageLocked      another connection kept the write lock past the deadline
         ├── StorageDamaged     the file is damaged
         ├── StorageFull        the disk is full
@@ -146,6 +147,10 @@ class StorageError(DrayError):
 
 class StorageUnavailable(StorageError):
     """The database cannot be opened or reached."""
+
+
+class FileMissing(StorageUnavailable):
+    """There is no SQLite file, and this call may not make one."""
 
 
 class StorageLocked(StorageError):

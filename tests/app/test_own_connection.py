@@ -5,13 +5,19 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Generator
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 from dray import App
 from dray.app_interface import core_of
+from dray.backends.watch import Watch
 from dray.errors import ConfigError, UnknownJob
+from dray.instants import SECOND
+from dray.model.job import Demand
+from dray.model.worker import NewWorker
+from tests import verbs
 from tests.backends import beside, users
 from tests.backends.users import Opens
 
@@ -150,3 +156,57 @@ def test_something_that_is_no_connection_is_refused(app: App, thing: object) -> 
         app.jobs(connection=thing)
     with pytest.raises(ConfigError, match=r"cannot be used here\. connection= takes"):
         asyncio.run(app.ajob("01900000-0000-7000-8000-000000000000", connection=thing))
+
+
+def test_the_commit_wakes_workers_of_what_was_cancelled_and_retried(app: App, connection: Any) -> None:
+    backend = core_of(app).backend
+    ended, running = app.enqueue("t", queue="mail"), app.enqueue("t", queue="slow")
+    app.cancel(ended)
+    worker = NewWorker(id=core_of(app).new_id(), name="w", host="here", pid=1, boot="")
+    backend.workers.register(worker, 60 * SECOND)
+    assert len(verbs.claim(backend, worker.id, Demand(("slow",), ("t",), 1))) == 1
+
+    with (
+        closing(backend.watch(hears_done=False, queues=["mail"])) as mail,
+        closing(backend.watch(hears_done=False, queues=["slow"])) as slow,
+    ):
+        quieten(mail, slow)
+        assert app.retry(ended, connection=connection)
+        assert app.cancel(running, connection=connection)
+        assert not mail.wait(0)
+        assert not slow.wait(0)
+        connection.commit()
+
+        assert mail.wait(30)
+        assert slow.wait(30)
+    assert running.refresh().row.cancel_requested_at is not None
+
+
+def test_the_commit_tells_those_who_wait_of_a_job_that_was_cancelled(app: App, connection: Any) -> None:
+    job = app.enqueue("t")
+    with closing(core_of(app).backend.watch(hears_work=False)) as done:
+        quieten(done)
+        assert app.cancel(job, connection=connection)
+        assert not done.wait(0)
+        connection.commit()
+
+        assert done.wait(30)
+
+
+def test_a_rollback_wakes_nobody(app: App, connection: Any) -> None:
+    job = app.enqueue("t")
+    app.cancel(job)
+    with closing(core_of(app).backend.watch()) as watch:
+        quieten(watch)
+        assert app.retry(job, connection=connection)
+        connection.rollback()
+
+        assert not watch.wait(0)
+    assert job.refresh().state == "cancelled"
+
+
+def quieten(*watches: Watch) -> None:
+    """Hears what was committed before."""
+    for watch in watches:
+        while watch.wait(0.2):
+            pass

@@ -178,6 +178,18 @@ def test_jobs_without_a_limit_are_claimed_ahead_beside_those_that_have_one(world
     assert len(claim(world, world.worker(), 2, ahead=10)) == 6
 
 
+def test_a_job_that_a_limit_holds_back_keeps_none_from_being_claimed_ahead(world: World) -> None:
+    limit(world, key_limit=1)
+    for _ in range(2):
+        world.enqueue(key="a", priority=1)
+    for _ in range(5):
+        world.enqueue("other")
+
+    claims = claim(world, world.worker(), 1, ahead=10)
+
+    assert [each.task for each in claims] == ["task", *["other"] * 5]
+
+
 # Keys
 
 

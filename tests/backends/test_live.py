@@ -514,6 +514,61 @@ def test_after_an_action_counts_are_taken_again_at_once_unless_they_are_dear(
     assert source.look().counts["queued"] == 2
 
 
+def test_the_first_counts_are_small_where_others_can_be_taken_beside(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(top, "_FEW", 3)
+    world.backend.jobs.cancel([world.enqueue() for _ in range(5)])
+    beside = list[Callable[[], None]]()
+    source = Top(world.backend, counted=10)
+
+    first = source.look(beside.append)
+    assert (first.counts["cancelled"], first.cap("cancelled"), first.is_cut) == (3, 3, True)
+
+    (count,) = beside
+    count()
+    second = source.look(beside.append)
+    assert (second.counts["cancelled"], second.cap("cancelled"), second.is_cut) == (5, 10, False)
+    assert len(beside) == 1
+
+
+def test_first_counts_that_found_all_are_not_taken_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(top, "_FEW", 3)
+    world.backend.jobs.cancel([world.enqueue() for _ in range(2)])
+    beside = list[Callable[[], None]]()
+    source = Top(world.backend, counted=10)
+
+    for _ in range(2):
+        found = source.look(beside.append)
+        assert (found.counts["cancelled"], found.cap("cancelled"), found.is_cut) == (2, 10, False)
+    assert not beside
+
+
+@pytest.mark.parametrize("took", [SECOND // 100, SECOND // 10])
+def test_a_look_does_not_wait_for_dear_counts_that_can_be_taken_beside(
+    world: World, monkeypatch: pytest.MonkeyPatch, took: int
+) -> None:
+    numbers = world.backend.live.numbers
+
+    def slowly(**given: Any) -> Any:
+        world.clock.advance(took)
+        return numbers(**given)
+
+    monkeypatch.setattr(world.backend.live, "numbers", slowly)
+    beside = list[Callable[[], None]]()
+    source = Top(world.backend)
+    source.look(beside.append)
+    world.enqueue()
+    passing(world, 10 * SECOND)
+
+    is_cheap = took < SECOND // 50
+    assert source.look(beside.append).counts["queued"] == int(is_cheap)
+    assert len(beside) == int(not is_cheap)
+    for count in beside:
+        count()
+    assert source.look(beside.append).counts["queued"] == 1
+
+
 def test_the_oldest_ready_job_is_found_whatever_its_task_and_priority(world: World) -> None:
     for age, task, priority in ((3, "b", 0), (9, "a", -5), (5, "a", 5), (4, "c", 0)):
         world.clock.step(-age * SECOND)

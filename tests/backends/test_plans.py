@@ -294,6 +294,30 @@ def test_postgres_plan(name: str, mode: str, postgres_connection: psycopg.Connec
     assert not [step for step in plan if "Seq Scan on dray_jobs" in step], "\n".join(plan)
 
 
+ONE_GROUP = {"key": f"{4:016x}", "since": 0, "chart": 2, "step": 3, "limit": 20}  # of 143 failures
+
+
+def test_postgres_counts_no_more_failures_than_it_is_asked_for(postgres_connection: psycopg.Connection) -> None:
+    statement = Catalogue("postgres")["failure_counts"]
+    text = f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {statement.text}".encode()
+    (row,) = postgres_connection.execute(text, ONE_GROUP).fetchall()
+    node = row[0][0]["Plan"]
+    while "Plans" in node:
+        (node,) = node["Plans"]
+
+    assert (node["Index Name"], node["Actual Rows"]) == ("dray_jobs_error", 20), row
+
+
+def test_sqlite_counts_failures_from_the_newest_on_without_sorting_them(
+    sqlite_connection: sqlite3.Connection,
+) -> None:
+    statement = Catalogue("sqlite")["failure_counts"]
+    plan = sqlite_connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", statement.bind(ONE_GROUP)).fetchall()
+
+    assert any("USING COVERING INDEX dray_jobs_error" in row[3] for row in plan), plan
+    assert not any("FOR ORDER BY" in row[3] for row in plan), plan
+
+
 @pytest.fixture(scope="module")
 def empty_tables(postgres_server: str) -> Generator[OwnConnection]:
     """One of Dray's own connections, on empty tables without statistics."""

@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import sqlite3
+import threading
 import time
 from collections.abc import Generator
 from contextlib import ExitStack, closing, contextmanager
@@ -278,6 +279,61 @@ def test_silent_connections_block_neither_probes_nor_the_end_of_the_worker(local
         assert "Traceback" not in worker.process.communicate()[1]
 
 
+def test_slow_clients_keep_no_probe_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight that send half a request, then as many that do not read what they are sent."""
+    monkeypatch.setattr(health, "_LONGEST", 3600.0)
+    monkeypatch.setattr(health._Handler, "timeout", 3600.0)
+    condition = Condition("id", "active", 0, 0.0, is_healthy=True, is_ready=True)
+    endpoint = health.Endpoint("127.0.0.1", 0, lambda: condition, lambda: "#" * 20_000_000)
+    endpoint.start()
+    with ExitStack() as stack:
+        for request in (b"GET /hea", b"GET /metrics HTTP/1.0\r\n\r\n"):
+            for _ in range(health._AT_ONCE):
+                slow = socket.create_connection(("127.0.0.1", endpoint.port))
+                stack.enter_context(closing(slow)).sendall(request)
+            with urlopen(f"http://127.0.0.1:{endpoint.port}/health", timeout=30) as found:
+                assert found.status == 200
+    endpoint.close()
+
+
+def test_threads_are_bounded_although_their_connections_were_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "_THREADS", 10)
+    may_go_on = threading.Event()
+    condition = Condition("id", "active", 0, 0.0, is_healthy=True, is_ready=True)
+
+    def slow_metrics() -> str:
+        may_go_on.wait(60)
+        return ""
+
+    endpoint = health.Endpoint("127.0.0.1", 0, lambda: condition, slow_metrics)
+    endpoint.start()
+    with ExitStack() as stack:
+        held = [socket.create_connection(("127.0.0.1", endpoint.port)) for _ in range(11)]
+        for each in held:
+            stack.enter_context(closing(each)).sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        held[-1].settimeout(30)
+        assert _was_refused(held[-1])
+        may_go_on.set()
+        until(lambda: _is_well(endpoint.port))
+    endpoint.close()
+
+
+def _was_refused(connection: socket.socket) -> bool:
+    """Whether it was closed, and nothing was said."""
+    try:
+        return connection.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def _is_well(port: int) -> bool:
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/health", timeout=30) as found:
+            return found.status == 200
+    except OSError:
+        return False
+
+
 def _answers(worker: Probed) -> bool:
     try:
         return worker.get("/health")[0] == 200
@@ -337,6 +393,15 @@ def test_a_port_in_use_is_said_before_anything_is_claimed(shell: Shell) -> None:
     )
     assert shell("job", "show", job_id, "--json").json["state"] == "queued"
     assert shell("workers", "--all").rows == []
+
+
+def test_a_host_for_probes_without_a_port_is_refused(local: Shell) -> None:
+    done = local.try_("worker", "--burst", "--health-host", "0.0.0.0")
+
+    assert done.code == 2
+    assert done.err == (
+        "dray: --health-host goes with --health-port, which says where probes are served; see `dray worker --help`\n"
+    )
 
 
 def test_metrics_of_one_worker(shell: Shell) -> None:

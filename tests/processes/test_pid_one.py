@@ -22,7 +22,7 @@ APART = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 TASKS = """
 import os, time
 import dray
-app = dray.App("dray.db")
+app = dray.App()
 
 @app.task
 def orphan() -> tuple[bool, int]:
@@ -57,11 +57,12 @@ def _why_not() -> str | None:
 
 
 @contextmanager
-def contained(folder: Path, *words: str) -> Generator[subprocess.Popen[str]]:
+def contained(folder: Path, url: str, *words: str) -> Generator[subprocess.Popen[str]]:
     """A worker that is PID 1 of a namespace of its own; the process is what made that."""
     (folder / "tasks.py").write_text(TASKS)
     command = [*APART, sys.executable, "-m", "dray", "worker", "tasks:app", *words]
-    with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
+    environ = {**os.environ, "DRAY_URL": url}
+    with subprocess.Popen(command, cwd=folder, env=environ, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process
         finally:
@@ -74,14 +75,14 @@ def first_process(process: subprocess.Popen[str]) -> int:
     return int(children[0])
 
 
-def test_a_worker_as_pid_one_reaps_orphans_and_passes_signals_on(tmp_path: Path) -> None:
+def test_a_worker_as_pid_one_reaps_orphans_and_passes_signals_on(tmp_path: Path, url: str) -> None:
     reason = _why_not()
     if reason is not None:
         pytest.skip(reason)
-    with App(f"sqlite:///{tmp_path / 'dray.db'}") as app:
+    with App(url) as app:
         app.init()
         orphan = app.enqueue("tasks.orphan", {})
-        with contained(tmp_path, "--grace", "20s") as process:
+        with contained(tmp_path, url, "--grace", "20s") as process:
             is_reaped, pid = orphan.result(PATIENCE)
             assert is_reaped
             assert pid != 1  # PID 1 does nothing but this
@@ -100,7 +101,7 @@ def test_the_exit_code_is_the_workers(tmp_path: Path) -> None:
     reason = _why_not()
     if reason is not None:
         pytest.skip(reason)
-    with contained(tmp_path, "--grace", "soon") as process:
+    with contained(tmp_path, f"sqlite:///{tmp_path / 'jobs.db'}", "--grace", "soon") as process:
         assert process.wait(PATIENCE) == 2
 
 

@@ -23,7 +23,7 @@ from dray.runtime.notify import ManagedVoice, Manager, manager_of, status_of, vo
 from dray.runtime.worker import Worker
 from tests.runtime.stage import PATIENCE, await_that, descendants
 
-TASKS = "import dray\napp = dray.App('dray.db')\n@app.task\ndef add(a: int, b: int) -> int:\n    return a + b\n"
+TASKS = "import dray\napp = dray.App()\n@app.task\ndef add(a: int, b: int) -> int:\n    return a + b\n"
 
 
 class Systemd:
@@ -66,16 +66,17 @@ def systemd() -> Generator[Systemd]:
 
 
 @pytest.fixture
-def worker(tmp_path: Path) -> Generator[Callable[..., subprocess.Popen[str]]]:
+def worker(tmp_path: Path, url: str) -> Generator[Callable[..., subprocess.Popen[str]]]:
     """Starts `dray worker` as a service manager does."""
     (tmp_path / "tasks.py").write_text(TASKS)
+    with App(url) as app:
+        app.init()
     started: list[subprocess.Popen[str]] = []
 
     def start(*words: str, **environment: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "dray", "worker", "tasks:app", *words]
-        process = subprocess.Popen(
-            command, cwd=tmp_path, env={**os.environ, **environment}, stderr=subprocess.PIPE, text=True
-        )
+        environ = {**os.environ, "DRAY_URL": url, **environment}
+        process = subprocess.Popen(command, cwd=tmp_path, env=environ, stderr=subprocess.PIPE, text=True)
         started.append(process)
         return process
 

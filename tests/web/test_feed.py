@@ -173,6 +173,18 @@ def test_a_version_changes_with_its_topics_alone(app: App, feed: Feed) -> None:
     assert feed.version({"queues", "jobs"}) != queues
 
 
+def test_what_has_changed_beside_the_database_is_told_too(feed: Feed) -> None:
+    feed.tell({"jobs"})  # nobody looks
+    heard = Heard(feed)
+    heard.until(set(TOPICS))
+    before = feed.version({"jobs"})
+
+    feed.tell({"jobs"})
+
+    assert heard.until({"jobs"}) == {"jobs"}
+    assert feed.version({"jobs"}) != before
+
+
 def test_a_look_is_taken_at_most_four_times_a_second(app: App, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     live = core_of(app).backend.live
     pulse, looks = live.pulse, list[float]()

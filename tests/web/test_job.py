@@ -152,6 +152,7 @@ def test_a_running_job_shows_its_progress_and_how_long_is_left(
 
     assert "Running, attempt 1 of 3" in text
     assert "64 % chart 16 of 25 about 36s to go" in text
+    assert text.count("chart 16 of 25") == 1  # not in the sentence above the bar too
     assert "Ask where it is" in text
     assert "Cancel…" in text
     assert "Delete…" not in text

@@ -243,9 +243,9 @@ def test_one_look_a_second_serves_all_visits(app: App, visitor: Visitor) -> None
     looks: list[Any] = []
     look = Top.look
 
-    def counted(top: Top) -> Any:
+    def counted(top: Top, *given: Any) -> Any:
         looks.append(top)
-        return look(top)
+        return look(top, *given)
 
     with patch.object(Top, "look", counted):
         visitor.come_later()

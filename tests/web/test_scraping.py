@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -14,7 +15,7 @@ from dray.app_interface import core_of
 from dray.backends import Backend
 from dray.instants import MINUTE
 from dray.maintenance.rollups import RollUp
-from dray.model.rollup import floor
+from dray.model.rollup import Part, Tally, floor
 from dray.ops import prometheus
 from dray.ops.prometheus import Exporter, Own
 from tests.web.browsing import Visitor
@@ -98,6 +99,33 @@ def test_what_ends_is_counted_once_its_minute_is_rolled_up(app: App, exporter: E
         assert found['dray_task_run_seconds_count{task="send"}'] == 3
         assert found['dray_task_run_seconds_bucket{task="send",le="+Inf"}'] == 3
         assert found['dray_queue_run_seconds_bucket{queue="etl",le="86400"}'] == 1
+
+
+def test_what_was_written_late_is_counted_once_its_minute_is_counted_again(app: App, exporter: Exporter) -> None:
+    rollups = core_of(app).backend.rollups
+    minute = floor(core_of(app).backend.now() - 9 * MINUTE, MINUTE)
+    sent, paid = Part("mail", "send", "completed"), Part("mail", "pay", "completed")
+
+    def look() -> tuple[float, float]:
+        exporter._readings._looked_at = 0  # as a minute later
+        found = samples(exporter.text())
+        return found['dray_queue_finished_total{queue="mail",outcome="completed"}'], found[
+            'dray_queue_run_seconds_count{queue="mail"}'
+        ]
+
+    rollups.write({minute: {sent: tally(4)}}, [], minute + MINUTE)
+    assert "finished_total" not in exporter.text()  # it ended before the first look
+    rollups.write({minute + MINUTE: {sent: tally(2)}}, [], minute + 2 * MINUTE)
+    assert look() == (2, 2)
+
+    rollups.write({minute: {sent: tally(5)}, minute + MINUTE: {sent: tally(3), paid: tally(7)}}, [], None)
+
+    assert look() == (2 + 1 + 1 + 7, 2 + 1 + 1 + 7)
+    assert look() == (11, 11)
+
+
+def tally(jobs: int) -> Tally:
+    return Tally(jobs, Counter({"1": jobs}), Counter({"2": jobs}))
 
 
 def test_names_are_bounded_and_one_that_was_shown_stays(app: App, exporter: Exporter) -> None:

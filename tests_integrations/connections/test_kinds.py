@@ -300,19 +300,23 @@ async def program():
         async with user.transaction():
             await user.order(1)
             await app.aenqueue("mail.confirm", {"order": 1}, connection=user.connection)
+            if sys.argv[3] == "before":
+                os.kill(os.getpid(), signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
 
 asyncio.run(program())
 """
 
 
-@pytest.mark.parametrize("kind", ["asyncpg", "AsyncSession over asyncpg", "psycopg2"])
-def test_a_process_that_is_killed_right_after_its_commit_loses_nothing(
-    app: dray.App, kind: str, orders: Orders
+@pytest.mark.parametrize("kind", kinds.ALL)
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_process_that_is_killed_beside_its_commit_leaves_the_order_with_its_job_or_neither(
+    app: dray.App, kind: str, moment: str, orders: Orders
 ) -> None:
+    """The other kinds are in tests/app/test_killed_at_commit.py."""
     root = Path(__file__).parents[2]
     done = subprocess.run(
-        [sys.executable, "-c", KILLED, app.url, kind], cwd=root, check=False, capture_output=True, timeout=60
+        [sys.executable, "-c", KILLED, app.url, kind, moment], cwd=root, check=False, capture_output=True, timeout=60
     )
     assert done.returncode == -9, done.stderr.decode()
     confirmed: list[int] = []
@@ -321,5 +325,6 @@ def test_a_process_that_is_killed_right_after_its_commit_loses_nothing(
     def confirm(order: int) -> None:
         confirmed.append(order)
 
-    assert app.worker().run_until_idle() == 1
-    assert (confirmed, orders()) == ([1], [1])
+    committed = [1] if moment == "after" else []
+    assert app.worker().run_until_idle() == len(committed)
+    assert (confirmed, orders()) == (committed, committed)

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests_integrations.django.conftest import sqlite
+from tests_integrations.django.conftest import postgres, sqlite
 from tests_integrations.django.test_runners import SHOP
 
 
@@ -112,6 +113,23 @@ def until(stream: Any, lines: list[str], fits: Callable[[str], bool]) -> None:
         if not line:
             break
     raise AssertionError("".join(lines))
+
+
+@pytest.mark.parametrize("kind", ["no file", "sqlite", "postgres"])
+@pytest.mark.parametrize("words", [["dray_worker", "--burst"], ["dray", "jobs"]], ids=["dray_worker", "dray jobs"])
+def test_without_tables_it_says_to_migrate(
+    kind: str, words: list[str], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    shell = Shell(tmp_path)
+    if kind == "sqlite":
+        sqlite3.connect(tmp_path / "db.sqlite3").executescript("CREATE TABLE theirs (n); VACUUM").close()
+    if kind == "postgres":
+        url = request.getfixturevalue("postgres_url")  # of a schema that is not there yet
+        shell.environment["SHOP_DATABASE"] = json.dumps(postgres(url))
+
+    told = shell.run(*words, code=6)
+    assert told.endswith("; with Django: python manage.py migrate\n"), told
+    assert "dray db init" in told
 
 
 def test_what_is_wrong_with_the_settings_is_said_in_a_sentence(shell: Shell) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import psycopg
 import pytest
 from psycopg import IsolationLevel
 
+from dray.app_interface import core_of
 from dray.testing import drain
 from tests_integrations.django.conftest import Make, Project, sqlite
 
@@ -92,6 +93,21 @@ def test_options_of_postgres_connections_are_kept(make_project: Make, options: d
     for each in (inside, outside):
         each.refresh()
         assert each.status == "SUCCESSFUL"
+
+
+def test_the_commit_of_atomic_wakes_the_workers_of_what_was_retried(project: Project) -> None:
+    from django.db import transaction
+
+    result = project.tasks.echo.enqueue()
+    app = project.app
+    app.cancel(result.id)
+    with closing(core_of(app).backend.watch(hears_done=False)) as watch:
+        while watch.wait(0.2):
+            pass
+        with transaction.atomic():
+            assert app.retry(result.id)
+            assert not watch.wait(0)
+        assert watch.wait(30)
 
 
 def test_another_alias_has_its_own_transaction(make_project: Make, tmp_path: Path) -> None:

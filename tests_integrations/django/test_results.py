@@ -276,6 +276,32 @@ def test_a_result_is_found_where_only_another_alias_knows_the_task(
         assert task_backends["second"].get_result(sent.id).args == [1]
 
 
+def test_a_worker_runs_the_tasks_of_every_alias_on_its_database(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each as its own alias says: `manage.py dray_worker` is a worker of "default", and "second" has the task."""
+    from django.tasks import task
+    from django.test import override_settings
+
+    from dray.integrations.django import backends
+
+    monkeypatch.setattr(backends, "_apps", {})  # as in a new process
+    function = project.tasks.refuse.func
+    options = {"max_attempts": 2, "tasks": {f"{function.__module__}.refuse": {"retry": 0}}, "imports": ["json"]}
+    with override_settings(TASKS=aliases(**options)):
+        sent = task(backend="second")(function).enqueue()
+        default, second = backends.of("default"), backends.of("second")
+
+        assert "json" in default.core.settings.imports
+        assert drain(default) == 2
+        assert sent.task.get_result(sent.id).attempts == 2
+
+        own = task(function)  # now "default" has it too, as its own OPTIONS say
+        assert default.task_of(own.module_path).options.max_attempts == 1
+        assert second.task_of(own.module_path).options.max_attempts == 2
+        backends.close()
+
+
 @pytest.mark.parametrize(
     "wrong",
     [{"queue_name": " x"}, {"queue_name": "x" * 201}, {"run_after": datetime.max.replace(tzinfo=UTC)}],

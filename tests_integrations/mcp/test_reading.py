@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dray import App
-from dray.integrations.mcp.answers import ANSWER_CHARS
+from dray.integrations.mcp.results import RESULT_CHARS
 from dray.model.search import KEYS
 from tests.web.tables import everything
 from tests_integrations.mcp.agent import Agent
@@ -131,7 +131,7 @@ def test_long_values_are_cut_and_can_be_read_in_parts(app: App, agent: Agent) ->
         part = agent.ask("job", job=job.id, field="args", offset=offset)
         text, offset = text + part["text"], part["next_offset"]
 
-    assert len(found.text) < ANSWER_CHARS * 1.2
+    assert len(found.text) < RESULT_CHARS * 1.2
     assert found["args"]["body"].startswith("éé")
     assert any(note.startswith("args.body: 60,000 characters") for note in found["cut"])
     assert any(note.startswith("args.lines:") for note in found["cut"])
@@ -158,7 +158,7 @@ def test_every_job_is_on_one_page_however_long_their_texts_are(app: App, agent: 
     pages, after = [], None
     while not pages or after is not None:
         found = agent.ask("jobs", limit=50, **({} if after is None else {"after": after}))
-        assert len(found.text) < ANSWER_CHARS * 1.2
+        assert len(found.text) < RESULT_CHARS * 1.2
         pages.append([job["id"] for job in found["jobs"]])
         after = found["next"]
 

@@ -20,6 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import Implementation
 
 from dray import App
+from dray.integrations.mcp.sessions import MOST
 from tests_integrations.mcp.agent import Answer, answer_of
 
 DRAY = str(Path(sys.executable).with_name("dray"))
@@ -167,7 +168,10 @@ def test_an_agent_on_a_port_must_show_the_token_and_come_from_here(folder: Path)
         answers = anyio.run(run)
         statuses = {
             name: httpx.post(
-                address, json=HELLO, headers={"accept": "application/json, text/event-stream", **headers}
+                address,
+                json=HELLO,
+                headers={"accept": "application/json, text/event-stream", **headers},
+                timeout=PATIENCE,
             )
             for name, headers in {
                 "no token": {},
@@ -181,7 +185,8 @@ def test_an_agent_on_a_port_must_show_the_token_and_come_from_here(folder: Path)
                 "by its name": {**signed, "host": f"localhost:{httpx.URL(address).port}"},
             }.items()
         }
-        huge = httpx.post(address, content=b" " * 3_000_000, headers={**signed, "content-type": "application/json"})
+        large = {**signed, "content-type": "application/json"}
+        huge = httpx.post(address, content=b" " * 3_000_000, headers=large, timeout=PATIENCE)
         process.send_signal(signal.SIGTERM)
         code = process.wait(PATIENCE)
 
@@ -202,11 +207,42 @@ def test_an_agent_on_a_port_must_show_the_token_and_come_from_here(folder: Path)
     assert code == 0
 
 
+def test_a_new_session_takes_the_place_of_the_one_that_was_idle_longest(small_folder: Path) -> None:
+    """Agents that never end theirs keep nobody out."""
+    with started(small_folder, "--http", "127.0.0.1:0") as process:
+        assert line_of(process.stdout) == "printed while it is imported\n"
+        address = line_of(process.stdout).strip()
+        with httpx.Client(headers={"accept": "application/json, text/event-stream"}, timeout=PATIENCE) as http:
+
+            def opened() -> str:
+                made = http.post(address, json=HELLO)
+                assert made.status_code == 200, made.text
+                return made.headers["mcp-session-id"]
+
+            def status(session: str) -> int:
+                ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+                return http.post(address, json=ping, headers={"mcp-session-id": session}).status_code
+
+            first, second, third = opened(), opened(), opened()
+            with http.stream("GET", address, headers={"mcp-session-id": second}) as listening:
+                assert listening.status_code == 200  # it is not idle, although it asks nothing
+                assert status(first) == 200
+                ended = [opened() for _ in range(3)]
+                for each in ended:  # these make room by themselves
+                    assert http.delete(address, headers={"mcp-session-id": each}).status_code == 200
+                others = [opened() for _ in range(MOST - 3)]
+                assert status(third) == 200
+
+                others += [opened(), opened()]
+                assert [status(each) for each in (second, third, others[-1])] == [200, 200, 200]
+                assert [status(each) for each in (first, others[0], others[1])] == [404, 404, 200]
+
+
 def httpx_client(headers: dict[str, str]) -> Any:
     """The client of the SDK's own HTTP library."""
     import httpx2
 
-    return httpx2.AsyncClient(headers=headers)
+    return httpx2.AsyncClient(headers=headers, timeout=PATIENCE)
 
 
 @pytest.mark.parametrize(

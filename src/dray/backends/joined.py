@@ -6,7 +6,7 @@ connection of a user (`app.job(id, connection=…)`): all stores work on it as t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
@@ -86,6 +86,15 @@ class JoinedDatabase(Database):
     def watch(self, **options: Any) -> Watch:
         return self._db.watch(**options)
 
+    def announce(self, queues: Iterable[str]) -> None:
+        """By the user's commit: before it, workers would look and find nothing."""
+        ready = set(queues)
+        if ready:
+            self._db.join(self._connection, _no_work, ready=ready)
+
+    def announce_done(self) -> None:
+        self._db.join(self._connection, _no_work, ended=True)
+
     def verify(self, *, full: bool) -> list[str]:
         return self._db.verify(full=full)
 
@@ -128,6 +137,10 @@ class SessionDatabase(JoinedDatabase):
 
     def read(self, work: Callable[[Session], T]) -> T:
         return work(self._tx)
+
+
+def _no_work(_: Session) -> None:
+    """Only the announcement is part of the transaction."""
 
 
 class _Savepoint:

@@ -254,7 +254,7 @@ _WORDS: dict[Dialect, tuple[tuple[str, str], ...]] = {
         (r"\$span_of\(([\w.]+)\)", r"\1"),
         (r"\$least\b", "min"),
         (r"\$is_running\((\w+)\)", r"\1.state = 'running'"),
-        (r"\$microseconds\((.+?)\)", r"\1"),
+        (r"\$microseconds\((.+?)\)", r"(\1)"),
         (r"\$in_(ids|texts)\((\w+)\)", r"IN (SELECT value FROM json_each(:\2))"),
         (r"\$in_instants\((\w+)\)", r"IN (SELECT value FROM json_each(:\1))"),
         (r"\$texts\((\w+)\)", r"json_each(:\1)"),

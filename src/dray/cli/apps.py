@@ -20,7 +20,7 @@ import click
 
 import dray
 from dray.app_interface import core_of
-from dray.cli.exits import Code, Failure, say
+from dray.cli.exits import TABLES_HINT, Code, Failure, say
 from dray.cli.logs import say_warnings
 from dray.cli.options import told
 from dray.cli.source import APP_FILES, configured_app, mentions_dray, modules_with_an_app
@@ -107,6 +107,7 @@ def _name_it() -> str:
 def _closed_at_the_end(app: dray.App) -> dray.App:
     say_warnings()
     core_of(app).hides_unknown_args = True
+    click.get_current_context().meta[TABLES_HINT] = core_of(app).tables_hint
     return click.get_current_context().with_resource(app)
 
 

@@ -1,4 +1,4 @@
-"""Where the dashboard is served, and what opens it. Nothing of the dashboard itself is loaded here."""
+"""Where `dray web`, `dray mcp` and `dray dev` are served, and what opens them. No server is loaded here."""
 
 from __future__ import annotations
 
@@ -8,17 +8,39 @@ import os
 import secrets
 import socket
 import tempfile
-from collections.abc import Generator
+import threading
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dray.cli.exits import Code, Failure
+from dray.cli.options import all_of, option
+from dray.runtime.signals import ends_by, handling
 from dray.web.link import Link
 
 PORT = 8321
+TOKEN_CHARS = 16
+_LONGEST_END = 1.8  # seconds: a read of the database that hangs is left behind
 _BACKLOG = 128
 _DEV = "_DRAY_DEV_DOOR"  # in the environment of the processes of one `dray dev`
+
+
+def guard_options(variable: str, what: str) -> Callable[[Any], Any]:
+    """Returns a decorator with the options of a server that checks names and a token."""
+    return all_of(
+        option(
+            "--token-env",
+            metavar="NAME",
+            default=variable,
+            show_default=True,
+            help=f"The variable with {what}, of {TOKEN_CHARS} characters or more.",
+        ),
+        option(
+            "--allow-host", metavar="NAME", multiple=True, help="A name it is reached by, such as that of a proxy."
+        ),
+    )
 
 
 def bind(
@@ -66,6 +88,26 @@ def token_from(variable: str, *, must_be: bool) -> str | None:
     if not token and must_be:
         raise Failure(f"the variable {variable}, which --token-env names, is not set", Code.USAGE)
     return token or None
+
+
+def refuse_without_token(bound: socket.socket, host: str, token: str | None, must: str, advice: str) -> None:
+    """Refuses to serve other machines without a token; `must` says who needs it for what."""
+    if token is None and not is_loopback(bound):
+        raise Failure(f"{host} can be reached from other machines, so {must}: {advice}", Code.USAGE)
+
+
+@contextmanager
+def stopped_by_signals(stop: Callable[[], None]) -> Generator[None]:
+    """Calls `stop` at a signal that ends the process, which then ends soon, whatever still runs."""
+
+    def end(*_: object) -> None:
+        stop()
+        last = threading.Timer(_LONGEST_END, os._exit, [Code.DONE])
+        last.daemon = True
+        last.start()
+
+    with handling(dict.fromkeys(ends_by(), end)):
+        yield
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ from dray import errors
 from dray.sanitize import escape_control, redact
 from dray.wording import close_matches
 
+TABLES_HINT = "dray.tables_hint"  # in the context of a command: what makes the tables of its App
+
 
 class Code(IntEnum):
     """The exit codes that scripts rely on."""

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import click
 
-from dray.cli.exits import Code, Failure, code_of, drop_output, say
+from dray.cli.exits import TABLES_HINT, Code, Failure, code_of, drop_output, say
 from dray.cli.root import root
-from dray.errors import DrayError
+from dray.errors import DrayError, FileMissing, SchemaMissing
 
 _PREFIX = "DRAY"
 _COMPLETE = "_DRAY_COMPLETE"  # set by a shell that asks for completions
@@ -53,10 +53,20 @@ def _invoke(args: Sequence[str]) -> int:
     # Not root.main(): it exits by itself when stdout is closed, and its usage errors take four lines.
     try:
         with root.make_context("dray", list(args), auto_envvar_prefix=_PREFIX) as context:
-            code = root.invoke(context)
+            code = _invoked(context)
     except click.exceptions.Exit as leave:
         code = leave.exit_code
     return code if isinstance(code, int) else Code.DONE
+
+
+def _invoked(context: click.Context) -> object:
+    try:
+        return root.invoke(context)
+    except (SchemaMissing, FileMissing) as error:
+        hint = context.meta.get(TABLES_HINT)
+        if hint is None:
+            raise
+        raise Failure(f"{error}; {hint}", code_of(error)) from error
 
 
 def _tell(error: click.ClickException) -> None:

@@ -303,10 +303,7 @@ class Job(Generic[R_co]):
 
     def cancel(self) -> bool:
         """Cancels the job or, if it runs, asks it to stop. False: it had ended already."""
-        if self._connection is None:
-            result = cancel(self._app, [self.id])[self.id]
-        else:  # workers learn of it after the user's commit
-            result = self._backend.jobs.cancel([self.id])[self.id]
+        result = self._cancel()
         if result is CancelResult.UNKNOWN:
             raise unknown_job(self.id)
         self._row = None
@@ -318,10 +315,7 @@ class Job(Generic[R_co]):
         With live parents it waits for them. `GraphError` if one of them failed or was cancelled, unless the job runs
         after such too: the message says which to retry instead.
         """
-        if self._connection is None:
-            has_changed = bool(retry(self._app, [self.id]))
-        else:
-            has_changed = bool(self._backend.jobs.retry([self.id]))
+        has_changed = self._retry()
         if not has_changed and self.refresh().row.state in FINAL:
             lost = self._backend.graph.lost(self.id)
             if any(lost):
@@ -336,6 +330,28 @@ class Job(Generic[R_co]):
             return False
         self._row = None
         return True
+
+    # On the user's own connection their commit tells workers, and those who wait.
+
+    def _cancel(self) -> CancelResult:
+        if self._connection is None:
+            return cancel(self._app, [self.id])[self.id]
+        theirs = self._backend
+        result = theirs.jobs.cancel([self.id])[self.id]
+        if result is CancelResult.REQUESTED:
+            theirs.announce([self.refresh().row.queue])
+        elif result is CancelResult.CANCELLED:
+            theirs.announce_done()
+        return result
+
+    def _retry(self) -> bool:
+        if self._connection is None:
+            return bool(retry(self._app, [self.id]))
+        theirs = self._backend
+        has_changed = bool(theirs.jobs.retry([self.id]))
+        if has_changed:
+            theirs.announce([self.refresh().row.queue])
+        return has_changed
 
     async def acancel(self) -> bool:
         """As `cancel`, from a coroutine."""

@@ -119,7 +119,8 @@ class Rescuer:
             log.warning("worker %s is gone; %s", worker_id, taken_back)
         # Jobs of other queues may have waited for their room under a limit.
         has_limits = bool(rescued) and bool(self._backend.limits.all())
-        self._backend.announce({ALL_QUEUES} if has_limits else {job.queue for job in rescued if job.state not in FINAL})
+        queues = {job.queue for job in rescued if job.state not in FINAL}
+        self._backend.announce({ALL_QUEUES} if has_limits else queues)
         if any(job.state in FINAL for job in rescued):
             self._backend.announce_done()
         if self.on_rescued is not None:

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from dray.backends import Backend
 from dray.backends.store.rollups import Ended
 from dray.instants import DAY, HOUR, MINUTE, SECOND
-from dray.model.rollup import KEPT, Tallies, floor
+from dray.model.rollup import KEPT, RECOUNTED_US, Tallies, floor
 
 _SETTLING_US = 5 * SECOND  # after a minute's end: outcomes are written a moment after bodies end
-_LATE_US = 10 * MINUTE  # then a minute is counted again, for what an outage or a long transaction has kept back
 _MINUTES = 10  # in one step: on SQLite no other process writes meanwhile
 _JOBS = 50_000  # in one step, about: a minute is counted whole
 _KEYS = 500  # given in one step
@@ -44,7 +43,7 @@ class RollUp:
         until = floor(now - _SETTLING_US, MINUTE)
         if self._roll_up(until) or self._prune(now):
             return _SOON
-        self._recount(until - _LATE_US)
+        self._recount(until - RECOUNTED_US)
         return (until + MINUTE + _SETTLING_US - now) / SECOND + _SLACK
 
     def _roll_up(self, until: int) -> bool:
@@ -53,7 +52,7 @@ class RollUp:
         # From a whole hour on: none has been begun that would have to be written, though nothing has ended in it.
         mark = max(rollups.mark() or 0, floor(until - KEPT["hour"], HOUR))
         if mark > until:
-            mark = until - _LATE_US
+            mark = until - RECOUNTED_US
             rollups.write({}, [], mark)
         minutes: dict[int, Tallies] = {}
         reached, jobs = mark, 0

@@ -286,12 +286,17 @@ def _running(around: Circumstances) -> list[Cause]:
     if holder is None or holder.is_gone:
         return found
     started_at = job.started_at or job.updated_at
-    words = ": ".join(filter(None, ["" if job.progress is None else f"{job.progress:.0f}%", job.progress_message]))
+    words = progress_words(job.progress, job.progress_message)
     text = f"It runs on worker {worker_words(holder)}, since {when(started_at, around.now)}, "
     text += f"{_attempt(around)}{f', {words}' if words else ''}."
     facts = {"attempt": job.attempt, "max_attempts": job.max_attempts, "progress": job.progress}
     found.append(cause(Kind.RUNNING, text, worker=worker_facts(holder), started_at=moment(started_at), **facts))
     return found
+
+
+def progress_words(progress: float | None, message: str | None) -> str:
+    """How far a running job says it is; empty: it says nothing."""
+    return ": ".join(filter(None, ["" if progress is None else f"{progress:.0f}%", message]))
 
 
 def _worker(around: Circumstances) -> Iterator[Cause]:

@@ -18,6 +18,7 @@ from dray.instants import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 ALL = ""
 Span: TypeAlias = Literal["minute", "hour"]
 LENGTHS: dict[Span, int] = {"minute": MINUTE, "hour": HOUR}
+RECOUNTED_US = 10 * MINUTE  # then a minute is counted again, for what an outage or a long transaction has kept back
 KEPT: dict[Span, int] = {"minute": 2 * DAY, "hour": 90 * DAY}
 
 # Class n holds the times below threshold n that are in no class before it; the last class, those of a day and more.
@@ -95,6 +96,8 @@ def floor(at: int, length: int) -> int:
 def percentile(counts: Mapping[str, float], share: float) -> float | None:
     """The time in seconds below which this share of the counted times lies, about: as if the times of a class were
     spread evenly over it. None: there are none."""
+    if not counts:
+        return None
     wanted, before = share * sum(counts.values()), 0.0
     for place in range(len(THRESHOLDS) + 1):
         count = counts.get(str(place), 0)

@@ -44,6 +44,7 @@ class Notice:
     target: str = ""  # by which the page finds it: a queue, a key of failures, a worker's id, a schedule
     count: int = 0  # jobs
     is_capped: bool = False  # there are more
+    is_about: bool = False  # counted a moment before
     since: datetime | None = None  # at the end of the sentence
 
     @property
@@ -77,7 +78,8 @@ def _failures(groups: Sequence[ErrorGroup], now: datetime) -> Iterable[Notice]:
     many = sorted((each for each in groups if each.count >= ALIKE), key=lambda each: -each.count)
     for each in many[:_MOST]:
         is_new = now - each.first_at < timedelta(microseconds=SINCE_US)
-        jobs = f"{each.count:,}{'+' if each.is_capped else ''} jobs of "
+        about = "" if each.counted_at is None else "About "
+        jobs = f"{about}{each.count:,}{'+' if each.is_capped else ''} jobs of "
         end = " failed with the same error" + ("" if is_new else " within the last hour")
         yield Notice(
             "failures",
@@ -89,6 +91,7 @@ def _failures(groups: Sequence[ErrorGroup], now: datetime) -> Iterable[Notice]:
             each.key,
             each.count,
             each.is_capped,
+            each.counted_at is not None,
             each.first_at if is_new else None,
         )
 

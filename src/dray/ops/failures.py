@@ -36,24 +36,34 @@ class ErrorGroup:
     last_at: datetime
     newest_id: str
     points: list[int]  # how many failed in each of 30 steps since that instant, or in the last day; oldest first
+    counted_at: datetime | None = None  # when, if earlier than the rest was read
 
 
-def groups(backend: Backend, since: datetime | timedelta | float | None = None, limit: int = 100) -> list[ErrorGroup]:
+def groups(
+    backend: Backend,
+    since: datetime | timedelta | float | None = None,
+    limit: int = 100,
+    *,
+    in_all: int | None = None,
+) -> list[ErrorGroup]:
     """The groups with the newest failures, newest first; only of failures since an instant, or of the last seconds.
 
-    A count ends at 10,000; of more than ten groups, at the share that each has of 100,000."""
+    A count ends at 10,000, or at the share that each group has of `in_all` (100,000)."""
     if isinstance(limit, bool) or not 1 <= limit <= MOST:
         raise ConfigError(f"limit must be between 1 and {MOST:,}, not {shown(limit)}")
     now = backend.now()
     since_at = 0 if since is None else _since(since, now)
     chart = _chart(since_at, now)
-    found = backend.failures.groups(since_at, chart, limit=limit, most=COUNTED, in_all=_COUNTED_IN_ALL)
+    in_all = _COUNTED_IN_ALL if in_all is None else in_all
+    found = backend.failures.groups(since_at, chart, limit=limit, most=COUNTED, in_all=in_all)
     return [_shaped(group) for group in found]
 
 
-def group(backend: Backend, key: str) -> ErrorGroup | None:
-    """One group with all of its failures, and a chart of the last day; None: no failed job has this key."""
-    found = backend.failures.group(key, 0, _chart(0, backend.now()), most=COUNTED)
+def group(backend: Backend, key: str, most: int = COUNTED) -> ErrorGroup | None:
+    """One group with all of its failures, and a chart of the last day; None: no failed job has this key.
+
+    `most`: where its count ends."""
+    found = backend.failures.group(key, 0, _chart(0, backend.now()), most=most)
     return None if found is None else _shaped(found)
 
 

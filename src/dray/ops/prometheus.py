@@ -18,22 +18,24 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from dray.backends.store.rollups import Recorded
 from dray.errors import DrayError
-from dray.instants import HOUR, SECOND
+from dray.instants import HOUR, MINUTE, SECOND
 from dray.log import log
-from dray.model.rollup import THRESHOLDS
+from dray.model.rollup import RECOUNTED_US, THRESHOLDS, Counts, Part, floor
 from dray.ops.exposition import by, family, histogram
 from dray.ops.top import Snapshot, Top
 from dray.runtime.ends_counted import MOST_NAMES, OTHER, Attempts
 
 if TYPE_CHECKING:
     from dray.backends.base import Backend
-    from dray.backends.store.rollups import Kind, Recorded
+    from dray.backends.store.rollups import Kind
 
 _KEPT = 5.0  # seconds that a reading is shown
 _PATIENCE = 2.0  # seconds that a scrape waits for a reading
 _COUNTED = 10_000  # where the count of a state ends, as on the dashboard
 _WORKERS = 1_000
+_RECOUNTED_LATE = 3 * MINUTE  # the duty that counts a minute again may be late by this
 _LONGEST_GAP = HOUR  # of what ended while nothing was scraped, no more is added up at once
 
 
@@ -137,6 +139,7 @@ class _Ended:
     jobs: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     waited: dict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0] * (len(THRESHOLDS) + 1)))
     ran: dict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0] * (len(THRESHOLDS) + 1)))
+    known: dict[tuple[int, Part], Recorded] = field(default_factory=dict[tuple[int, Part], Recorded])
 
     def admit(self, found: Sequence[Recorded]) -> None:
         used = Counter[str]()
@@ -145,13 +148,19 @@ class _Ended:
         self.names.admit(name for name, _ in used.most_common())
 
     def add(self, found: Sequence[Recorded]) -> None:
+        """Adds what is new in these minutes: a minute may have been known before, with fewer jobs."""
         self.admit(found)
         for each in found:
+            before = self.known.get((each.at, each.part), _NOTHING)
             name = self.names.of(self._raw(each))
-            self.jobs[name, each.part.outcome] += each.jobs
-            for total, counts in ((self.waited[name], each.waited), (self.ran[name], each.ran)):
-                for place, count in counts.items():
-                    total[int(place)] += count
+            self.jobs[name, each.part.outcome] += max(0, each.jobs - before.jobs)
+            _add_more(self.waited[name], each.waited, before.waited)
+            _add_more(self.ran[name], each.ran, before.ran)
+
+    def keep(self, found: Sequence[Recorded], since: int) -> None:
+        """Remembers minutes that may still change, and forgets those from before an instant."""
+        self.known = {place: each for place, each in self.known.items() if place[0] >= since}
+        self.known |= {(each.at, each.part): each for each in found if each.at >= since}
 
     def _raw(self, each: Recorded) -> str:
         return each.part.queue if self.kind == "queue" else each.part.task
@@ -164,6 +173,14 @@ class _Ended:
         return finished + waited + histogram(f"dray_{kind}_run_seconds", kind, self.ran)
 
 
+_NOTHING = Recorded(0, Part("", "", ""), 0, {}, {})
+
+
+def _add_more(total: list[int], counts: Counts, before: Counts) -> None:
+    for place, count in counts.items():
+        total[int(place)] += max(0, count - before.get(place, 0))
+
+
 class _Readings:
     """Reads the database and adds up what has ended. One thread's at a time."""
 
@@ -171,6 +188,8 @@ class _Readings:
         self._backend: Backend | None = None
         self._top: Top | None = None
         self._mark: int | None = None  # all minutes before it are added up
+        self._begun_at = 0  # minutes before it do not count
+        self._looked_at = 0  # the minute of the last look
         self._ended = (_Ended("queue"), _Ended("task"))
 
     def take(self, backend: Backend) -> str:
@@ -196,20 +215,28 @@ class _Readings:
         )
 
     def _add_up(self, backend: Backend, now: int) -> None:
-        """Adds the minutes that were rolled up since the last look, each once. The first look counts nothing: what
-        ended before only says which names are used most."""
-        mark = backend.rollups.mark()
+        """Adds the minutes that were rolled up since the last look, and once a minute what was found late in those
+        before. The first look counts nothing: what ended before only says which names are used most."""
+        mark, minute = backend.rollups.mark(), floor(now, MINUTE)
         if mark is None:
-            self._mark = now if self._mark is None else self._mark
+            if self._mark is None:
+                self._mark = self._begun_at = now
             return
-        since = mark - HOUR if self._mark is None else max(self._mark, mark - _LONGEST_GAP)
+        if (mark, minute) == (self._mark, self._looked_at):
+            return
+        changing = minute - RECOUNTED_US - _RECOUNTED_LATE
+        if self._mark is None:
+            since = mark - HOUR
+        else:
+            since = max(min(self._mark, changing), mark - _LONGEST_GAP, self._begun_at)
         for each in self._ended if since < mark else ():
             found = backend.rollups.minutes(each.kind, since, mark)
             if self._mark is None:
                 each.admit(found)
             else:
                 each.add(found)
-        self._mark = mark
+            each.keep(found, changing)
+        self._mark, self._looked_at = mark, minute
 
 
 def _queues(seen: Snapshot, names: _Names) -> str:

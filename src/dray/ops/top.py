@@ -7,9 +7,10 @@ often the longer they take: at most a fiftieth of the time goes into them.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from dray import backends
 from dray.backends.store.live import LiveJob, Numbers, Panels
@@ -25,6 +26,8 @@ _WINDOW = 10 * SECOND
 _SHARE = 50
 _OFTEN = SECOND
 _CHEAP = SECOND // 50  # numbers that took no longer are taken at once when asked for
+_DEAR = _CHEAP + 1
+_FEW = 1_000  # where the first counts of states end, if others are taken beside
 
 
 Row = dict[str, Any]
@@ -58,34 +61,61 @@ class Top:
         self._backend = backend
         self._counted = counted
         self._clock = backend.db.clock
-        self._numbers: Numbers | None = None
-        self._since = 0
-        self._numbers_at = 0  # when they may be taken again
-        self._took = 0
+        self._taken: _Taken | None = None
 
-    def look(self) -> Snapshot:
+    def look(self, beside: Callable[[Callable[[], None]], object] | None = None) -> Snapshot:
+        """`beside`: has numbers that take long taken without being waited for; a later look shows them. The first
+        counts of states end at 1,000 then."""
         panels = self._backend.live.panels(ROWS)
-        began = self._clock.steady()
-        if self._numbers is None or began >= self._numbers_at:
-            self._since = panels.now - _WINDOW
-            self._numbers = self._backend.live.numbers(
-                since=self._since, since_id=id_at(self._since), limit=COUNTED, counted=self._counted, newest=_NEWEST
-            )
-            ended = self._clock.steady()
-            self._took = ended - began
-            self._numbers_at = ended + max(_OFTEN, _SHARE * self._took)
-        return replace(_snapshot(panels, self._numbers, self._since + _WINDOW), counted=self._counted)
+        taken = self._taken
+        if taken is None and beside is not None:
+            taken = self._take(panels.now, min(_FEW, self._counted))
+        if taken is None or self._clock.steady() >= taken.next_at:
+            if taken is None or beside is None or taken.took <= _CHEAP:
+                taken = self._take(panels.now, self._counted)
+            else:
+                beside(self._take_all)
+        return _snapshot(panels, taken)
 
     def forget(self) -> None:
         """A person has changed something and looks at it: numbers that are cheap are taken again with the next look.
 
         Dear ones keep their time: with a million jobs they would take more of a page than all else.
         """
-        if self._took <= _CHEAP:
-            self._numbers_at = 0
+        if self._taken is not None and self._taken.took <= _CHEAP:
+            self._taken = self._taken._replace(next_at=0)
+
+    def _take_all(self) -> None:
+        self._take(self._backend.now(), self._counted)
+
+    def _take(self, now: int, counted: int) -> _Taken:
+        began, since = self._clock.steady(), now - _WINDOW
+        numbers = self._backend.live.numbers(
+            since=since, since_id=id_at(since), limit=COUNTED, counted=counted, newest=_NEWEST
+        )
+        ended = self._clock.steady()
+        found = _Taken(numbers, now, counted, ended - began, ended + max(_OFTEN, _SHARE * (ended - began)))
+        if any(count >= counted for count in numbers.counts.values()):
+            if counted < self._counted:  # there are more, and it is not known what counting them takes
+                found = found._replace(took=_DEAR, next_at=0)
+        else:
+            found = found._replace(counted=self._counted)
+        self._taken = found
+        return found
 
 
-def _snapshot(panels: Panels, numbers: Numbers, counted_at: int) -> Snapshot:
+class _Taken(NamedTuple):
+    """Numbers, and how they were taken. Written as one: another thread may read them."""
+
+    numbers: Numbers
+    at: int
+    counted: int  # where the count of a state ended
+    took: int
+    next_at: int  # when they may be taken again
+
+
+def _snapshot(panels: Panels, taken: _Taken) -> Snapshot:
+    numbers = taken.numbers
     running = Counter[str]()
     hands = Counter[str]()
     for queue, worker, jobs in panels.hands:
@@ -123,7 +153,8 @@ def _snapshot(panels: Panels, numbers: Numbers, counted_at: int) -> Snapshot:
             State.RUNNING.value: running.total(),
         },
         rates={"enqueued": numbers.enqueued / (_WINDOW / SECOND)}
-        | {state: _rate(*rate, counted_at) for state, rate in numbers.ended.items()},
+        | {state: _rate(*rate, taken.at) for state, rate in numbers.ended.items()},
+        counted=taken.counted,
     )
 
 

@@ -2,7 +2,7 @@
 
 On its own thread, which nothing waits for, and from memory: a probe does not use the database, and works while the
 database is away. `/metrics` is what its maker gives it (`ops/prometheus.py`). A few connections at a time, each for a
-few seconds; more are refused.
+few seconds. One more ends the oldest, so that clients who send nothing, or do not read, keep no probe out.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer, ThreadingMixIn
@@ -21,6 +22,7 @@ from dray.backends.watch import Bell, rest
 from dray.runtime.condition import Condition
 
 _AT_ONCE = 8  # connections
+_THREADS = 32  # also those whose connection was ended; more connections are refused
 _LONGEST = 5.0  # seconds that one may take
 _SWEEP = 1.0
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"  # Prometheus's text format
@@ -75,11 +77,17 @@ class _Server(ThreadingMixIn, TCPServer):
         self.address_family = family
         self.condition = condition
         self.metrics = metrics
-        self.open: dict[Any, float] = {}  # connections, and until when they may last
+        self.open: dict[Any, float] = {}  # connections, the oldest first, and until when they may last
+        self._ended: set[Any] = set()  # those whose threads have not noticed yet
         super().__init__(address, _Handler)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ARG002 - as it is called
-        return len(self.open) < _AT_ONCE
+        oldest = list(self.open)
+        if len(oldest) + len(self._ended) >= _THREADS:
+            return False
+        if len(oldest) >= _AT_ONCE:
+            self._end(oldest[0])
+        return True
 
     def process_request(self, request: Any, client_address: Any) -> None:
         self.open[request] = time.monotonic() + _LONGEST
@@ -90,16 +98,23 @@ class _Server(ThreadingMixIn, TCPServer):
 
     def shutdown_request(self, request: Any) -> None:
         self.open.pop(request, None)
+        self._ended.discard(request)
         super().shutdown_request(request)
 
     def sweep(self) -> None:
-        """Ends connections that take too long. Their threads notice by themselves."""
+        """Ends connections that take too long."""
         for request, until in list(self.open.items()):
             if time.monotonic() > until:
-                try:
-                    request.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    self.open.pop(request, None)
+                self._end(request)
+
+    def _end(self, request: Any) -> None:
+        """Ends a connection. Its thread notices by itself."""
+        self._ended.add(request)
+        if self.open.pop(request, None) is None:  # the thread was faster
+            self._ended.discard(request)
+            return
+        with suppress(OSError):  # the client was faster
+            request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that hangs up is not worth a log line."""

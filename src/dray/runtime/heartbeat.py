@@ -198,11 +198,15 @@ class Identity:
     def register(self) -> None:
         self._backend.workers.register(replace(self._worker, id=self.id, lock=self.proof.lock), self.lease_us)
 
-    def register_patiently(self, is_over: Callable[[], bool], patience: LockPatience) -> None:
-        """Registers, and retries while other connections keep the database locked."""
+    def register_patiently(
+        self, is_over: Callable[[], bool], patience: LockPatience, declare: Callable[[], None]
+    ) -> None:
+        """Declares the limits of the code, then registers. Retries while other connections keep the database, or a
+        running job, locked."""
         outage = Outage("start")
         while not is_over():
             try:
+                declare()
                 self.register()
             except StorageLocked as error:  # after a wait of its own
                 outage.goes_on(error, self._clock.steady())

@@ -299,8 +299,9 @@ class Worker:
         crew = Crew(self._concurrency, inbox.report, inbox.refuse, app.clock, tasks, settings.url, identity.lock_fd)
         crew.check()
         self._inbox, self._in_flight, self._crew = inbox, in_flight, crew
-        app.declare_limits(self._beats)
-        identity.register_patiently(self._asked_to_stop.is_set, self._lock_patience)
+        identity.register_patiently(
+            self._asked_to_stop.is_set, self._lock_patience, lambda: app.declare_limits(self._beats)
+        )
         self._lease = lease = WorkerLease(identity.id, identity.proof, app.clock, identity.lease_us)
         self._self_check = check = SelfCheck(lease, inbox, crew, app.clock)
         self._stopper = stopper = Stopper(app.clock, in_flight.executions, lease, inbox, self._on_stuck)

@@ -114,6 +114,12 @@ class Feed:
         looker = self._looker
         return None if looker is None or not looker.is_alive() else looker.version(topics)
 
+    def tell(self, topics: Iterable[str]) -> None:
+        """What pages show has changed without a change in the database: told with the next look."""
+        looker = self._looker
+        if looker is not None:
+            looker.add(topics)
+
     def _publish(self, looker: _Looker, topics: frozenset[str] | None) -> None:
         """None: this thread has ended."""
         with self._lock:
@@ -137,6 +143,8 @@ class _Looker:
         self._versions = Counter[str]()
         self._echoes: dict[str, float] = {}  # topic -> when it is published once more
         self._is_sure = False  # of the last look: it saw the database
+        self._lock = threading.Lock()
+        self._added: set[str] = set()  # to be published with the next look
         self._stopped = threading.Event()
         self._watch: Watch | None = None
         self._thread = threading.Thread(target=self._run, name="dray-feed", daemon=True)
@@ -153,6 +161,10 @@ class _Looker:
         watch = self._watch
         if watch is not None:
             watch.poke()
+
+    def add(self, topics: Iterable[str]) -> None:
+        with self._lock:
+            self._added.update(topics)
 
     def version(self, topics: Iterable[str]) -> str | None:
         if not self._is_sure:
@@ -185,13 +197,18 @@ class _Looker:
                 self._lose(error)
                 continue
             now = time.monotonic()
-            changed |= {topic for topic, due in self._echoes.items() if due <= now}
+            changed |= {topic for topic, due in self._echoes.items() if due <= now} | self._take_added()
             self._echoes = {topic: due for topic, due in self._echoes.items() if due > now}
             if now >= all_at:
                 all_at, changed = now + _ALL_EVERY, TOPICS
             if changed:
                 self._tell(changed)
             self._rest()
+
+    def _take_added(self) -> set[str]:
+        with self._lock:
+            taken, self._added = self._added, set()
+        return taken
 
     def _changed(self, before: Pulse | None, now: Pulse) -> frozenset[str]:
         found = _differing(before, now)

@@ -11,7 +11,7 @@ from dray.backends.store.graph import Neighbour, Neighbours
 from dray.handle.job import Job
 from dray.instants import SECOND
 from dray.model import job as model
-from dray.model.causes import Cause, Kind
+from dray.model.causes import Cause, Kind, progress_words
 from dray.model.error_group import error_key
 from dray.model.job import FINAL, State
 from dray.ops import failures, shapes
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _LINES = 200  # of the log, the newest
 _ATTEMPTS = 20  # with their tracebacks, the newest
 _NEIGHBOURS = 12  # on each side
+_ALIKE = 1_000  # jobs that failed like it, counted
 _LEVELS = {"warnings": {"warning", "error", "critical"}, "errors": {"error", "critical"}}
 _CLOCKS = 5  # times below the timeline
 
@@ -62,7 +63,7 @@ def view_of(visit: Visit, found: Why, revealed: Mapping[str, Any] | None = None)
         "job": shape,
         "row": row,
         "now": visit.now,
-        "causes": [words(_text(visit, each), jobs) for each in found.causes],
+        "causes": [words(_without_progress(_text(visit, each), found.job), jobs) for each in found.causes],
         "also": [words(text, jobs) for text in _also(shape, around, visit.now)],
         "asked": asked,
         "stack": traces.stack(asked.stack) if asked else None,
@@ -132,7 +133,7 @@ def _group(visit: Visit, row: model.Job) -> failures.ErrorGroup | None:
     """Those that failed like it. The count is of all queues."""
     if row.state != State.FAILED or row.error is None or visit.access.queues is not None:
         return None
-    return failures.group(visit.backend, error_key(row.task, row.error))
+    return failures.group(visit.backend, error_key(row.task, row.error), _ALIKE)
 
 
 def _text(visit: Visit, cause: Cause) -> str:
@@ -146,6 +147,13 @@ def _text(visit: Visit, cause: Cause) -> str:
     if cause.kind == Kind.UNKNOWN_TASK:
         return f"No live worker of its queue knows the task {cause.facts['task']}."
     return cause.text
+
+
+def _without_progress(text: str, job: model.Job) -> str:
+    """A bar below the sentence shows it."""
+    progress = progress_words(job.progress, job.progress_message)
+    end = f", {progress}."
+    return f"{text.removesuffix(end)}." if progress and text.endswith(end) else text
 
 
 def _facts(visit: Visit, cause: Cause) -> dict[str, Any]:

@@ -18,7 +18,9 @@ from dray.ops.top import Snapshot, Top
 from dray.web import menu
 from dray.web.access import Access, AccessRule
 from dray.web.asking import Asker
+from dray.web.beside import Beside
 from dray.web.bulks import Bulks
+from dray.web.failing import Failing
 from dray.web.feed import Feed
 from dray.web.fragments import Fragments
 from dray.web.hiding import hiding
@@ -36,6 +38,7 @@ _NOTED = "web_secret"  # in dray_meta
 _PATIENCE = 2.0  # seconds
 _SHORTEST = 16  # characters of a secret that was made by people
 
+NOTICES = "notices"  # what needs attention
 DOCTOR = "doctor"  # what it has found: shown with its age, beside a button to look again, so it outlives actions
 
 _LOOK = 1.0  # seconds that a snapshot is shown
@@ -70,6 +73,9 @@ class Site:
         self.asker = Asker()
         self.bulks = Bulks()
         self.shared = Shared()
+        self.beside = Beside()
+        self.pruning = Beside()  # by itself: it may take minutes
+        self.failing = Failing(self.core, self.shared, self.beside, self._failures_counted)
         self.exporter = Exporter(lambda: core.backend)
         self._top: Top | None = None
         self._opening = threading.Lock()
@@ -80,6 +86,8 @@ class Site:
         """Ends all streams, at once. Pages are still shown."""
         self.closing.set()
         self.bulks.stop()
+        self.beside.close()
+        self.pruning.close()
         self.feed.close()
 
     @cached_property
@@ -119,7 +127,12 @@ class Site:
         top = self._top
         if top is None:
             top = self._top = Top(self.core.backend, _COUNTED)
-        return top.look()
+        return top.look(lambda count: self.beside.do("numbers", lambda: self._count(count)))
+
+    def _count(self, count: Callable[[], None]) -> None:
+        count()
+        self.shared.drop("snapshot")
+        self.feed.tell({"jobs", "queues"})
 
     def feed_has_seen(self) -> None:
         """A change: the next page must show it."""
@@ -130,6 +143,12 @@ class Site:
         if self._top is not None:
             self._top.forget()
         self.shared.forget(DOCTOR)
+        self.failing.forget()
+
+    def _failures_counted(self) -> None:
+        """Open pages, and the sentences on them, show the new counts."""
+        self.shared.drop((NOTICES, None))
+        self.feed.tell({"jobs"})
 
     def menu(self, access: Access) -> dict[str, str]:
         """The numbers beside the entries of the menu. None where the database cannot be read: the page says that."""

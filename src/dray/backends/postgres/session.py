@@ -32,6 +32,7 @@ PAUSE_SPACE = 0x64726170  # "drap"
 WORKER_SPACE = 0x64726177  # "draw"
 MIGRATE_SPACE = 0x6472616D  # "dram"
 LIMIT_SPACE = 0x6472616C  # "dral"
+_LIMIT_PATIENCE = "2000"  # milliseconds in which all claims wait for a change of limits
 
 
 def lock_key(name: str) -> int:
@@ -267,6 +268,7 @@ class PostgresSession(Session):
         self._is_gated = self.later("work_begin", durable=durable, space=PAUSE_SPACE, keys=keys, queues=list(queues))
 
     def begin_limits(self) -> None:
+        self.later("limit_patience", milliseconds=_LIMIT_PATIENCE)
         self.rows("limit_begin", space=PAUSE_SPACE, key=lock_key(ALL_LIMITS))
 
     def begin_pause(self, queue: str) -> None:

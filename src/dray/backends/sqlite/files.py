@@ -16,7 +16,7 @@ from pathlib import Path
 
 from dray.backends import migrate
 from dray.backends.sqlite import trust
-from dray.errors import StorageUnavailable
+from dray.errors import FileMissing, StorageUnavailable
 from dray.log import log
 
 _doubted: set[Path] = set()  # what was said once a process
@@ -94,7 +94,7 @@ def prepare(path: Path, mode: int, *, create: bool, tell: bool = False) -> None:
             "that can be written to"
         )
     if not there and not create:
-        raise StorageUnavailable(f"{path}: there is no such file; run {migrate.command('init', str(path))}")
+        raise FileMissing(f"{path}: there is no such file; run {migrate.command('init', str(path))}")
     refuse_network(path)
     if not there:
         _refuse_leftovers(path)

@@ -21,7 +21,7 @@ from dray.backends.database import FileFacts, Row, TookTooLong
 from dray.backends.sqlite import faults, files, trust
 from dray.backends.sqlite.connect import connect_plainly, patiently
 from dray.backends.sqlite.files import Way
-from dray.errors import StorageUnavailable
+from dray.errors import FileMissing, StorageUnavailable
 from dray.wording import counted
 
 T = TypeVar("T")
@@ -64,7 +64,7 @@ def _look(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T
 
 def _way(path: Path) -> str:
     if files.way(path) is None:
-        raise StorageUnavailable(f"{path}: there is no such file; run {migrate.command('init', str(path))}")
+        raise FileMissing(f"{path}: there is no such file; run {migrate.command('init', str(path))}")
     wal, shm = files.beside(path, "-wal"), files.beside(path, "-shm")
     if wal.exists() and shm.exists():
         return Way.READ

@@ -157,22 +157,26 @@ class _Rooms:
         """How many of `most` jobs of a task may start, whatever their keys."""
         return max(0, min(most, self.free.get(("task", task), most), self.free.get(("queue", self.queue), most)))
 
+    def fits(self, each: _Candidate) -> bool:
+        """Whether there is room for a job."""
+        return all(self.free[scope] > 0 for scope in self._scopes(each.task).together) and all(
+            self.by_key[scope] > 0 for scope in self._keys(each)
+        )
+
     def admit(self, each: _Candidate) -> bool:
         """Takes the room that a job needs, if there is as much."""
+        if not self.fits(each):
+            return False
         free, by_key = self.free, self.by_key
-        scopes = self._scopes(each.task)
-        keys = [] if each.key is None else [(*scope, each.key) for scope in scopes.by_key]
-        for scope in scopes.together:
-            if free[scope] <= 0:
-                return False
-        for scope in keys:
-            if by_key[scope] <= 0:
-                return False
-        for scope in scopes.together:
+        scopes, keys = self._scopes(each.task).together, self._keys(each)
+        for scope in scopes:
             free[scope] -= 1
         for scope in keys:
             by_key[scope] -= 1
         return True
+
+    def _keys(self, each: _Candidate) -> list[tuple[str, str, str]]:
+        return [] if each.key is None else [(*scope, each.key) for scope in self._scopes(each.task).by_key]
 
     def _scopes(self, task: str) -> _Scopes:
         found = self._scopes_of.get(task)
@@ -266,8 +270,9 @@ class Gate:
         # One more of each line than may be taken: what comes after it waits too.
         for each in self._in_order({line: count + 1 for line, count in most.items()}):
             if len(chosen) >= most[each.task, each.key is not None]:
-                return chosen, True
-            if self._rooms.admit(each):
+                if self._rooms.fits(each):
+                    return chosen, True
+            elif self._rooms.admit(each):
                 chosen.append(each)
             if len(chosen) == limit + ahead:
                 break

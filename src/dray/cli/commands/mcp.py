@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import threading
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 
@@ -15,7 +14,15 @@ import dray
 from dray.app_interface import core_of
 from dray.cli import logs
 from dray.cli.apps import app_for_enqueueing, app_with_tasks, code_facts, person
-from dray.cli.door import bind, is_loopback, origin_of, token_from
+from dray.cli.door import (
+    TOKEN_CHARS,
+    bind,
+    guard_options,
+    origin_of,
+    refuse_without_token,
+    stopped_by_signals,
+    token_from,
+)
 from dray.cli.exits import Code, Failure, say
 from dray.cli.options import command, import_option, is_typed, option, wants_json
 from dray.cli.output import json_line
@@ -24,8 +31,6 @@ from dray.integrations.mcp import extra
 from dray.runtime.signals import ends_by, handling
 
 _PATIENCE = 10.0  # seconds for a locked database: an agent waits for its answer
-_LONGEST_END = 1.8  # seconds: a read of the database that hangs is left behind
-_TOKEN_CHARS = 16
 _ADDRESS = re.compile(r"(?:(?P<host>\[[^\]]+\]|[^\[\]:]*):)?(?P<port>[0-9]{1,5})")
 
 
@@ -43,14 +48,7 @@ def _address(ctx: click.Context, param: click.Parameter, value: str | None) -> t
 @option("--write", is_flag=True, help="Agents may act too: enqueue, retry, cancel, pause, resume.")
 @option("--as", "who", metavar="NAME", help="The person for whom agents act, in Actions; else your login name.")
 @option("--http", metavar="HOST:PORT", callback=_address, help="Serve HTTP here; a port alone is on this machine.")
-@option(
-    "--token-env",
-    metavar="NAME",
-    default="DRAY_MCP_TOKEN",
-    show_default=True,
-    help="The variable with the bearer token that requests must send, of 16 characters or more; with --http.",
-)
-@option("--allow-host", metavar="NAME", multiple=True, help="A name it is reached by, such as that of a proxy.")
+@guard_options("DRAY_MCP_TOKEN", "the bearer token that requests must send with --http")
 @import_option
 @option("--log-level", type=click.Choice(logs.LEVELS), default="warning", show_default=True, help="What to log.")
 def mcp(
@@ -118,16 +116,12 @@ def _on_port(
         bind(host, port, "the MCP server", "choose another port, or 0 for any that is free") as bound,
         ExitStack() as until,
     ):
-        if token is None and not is_loopback(bound):
-            raise Failure(
-                f"{host} can be reached from other machines, so agents must send a token: set {variable} to one of "
-                f"{_TOKEN_CHARS} characters or more, or serve 127.0.0.1",
-                Code.USAGE,
-            )
+        advice = f"set {variable} to one of {TOKEN_CHARS} characters or more, or serve 127.0.0.1"
+        refuse_without_token(bound, host, token, "agents must send a token", advice)
         address = f"{origin_of(bound, host)}/mcp"
 
         def started(stop: Callable[[], None]) -> None:
-            until.enter_context(_stopped_by_signals(stop))
+            until.enter_context(stopped_by_signals(stop))
             click.echo(json_line({"url": address}) if wants_json() else address)
             may = "agents may act here" if write else "agents may look here"
             open_to = "" if token else f", and so may every user of this machine, unless you set {variable}"
@@ -147,8 +141,8 @@ def _on_port(
 
 def _token(variable: str) -> str | None:
     token = token_from(variable, must_be=is_typed("token_env"))
-    if token is not None and len(token) < _TOKEN_CHARS:
-        raise Failure(f"the token in {variable} is too short; use {_TOKEN_CHARS} characters or more", Code.USAGE)
+    if token is not None and len(token) < TOKEN_CHARS:
+        raise Failure(f"the token in {variable} is too short; use {TOKEN_CHARS} characters or more", Code.USAGE)
     if token is not None and not (token.isascii() and token.isprintable() and " " not in token):
         raise Failure(f"the token in {variable} cannot be sent in a header; use letters and digits", Code.USAGE)
     return token
@@ -166,15 +160,3 @@ def _stdout_kept_clean() -> Generator[None]:
         sys.stdout.flush()
         os.dup2(wire, 1)
         os.close(wire)
-
-
-@contextmanager
-def _stopped_by_signals(stop: Callable[[], None]) -> Generator[None]:
-    def end(*_: object) -> None:
-        stop()
-        last = threading.Timer(_LONGEST_END, os._exit, [Code.DONE])
-        last.daemon = True
-        last.start()
-
-    with handling(dict.fromkeys(ends_by(), end)):
-        yield

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Generator
-from contextlib import contextmanager
-from types import FrameType
-from typing import TYPE_CHECKING
-
 import click
 
 from dray import web as dashboards
 from dray.app_interface import core_of
 from dray.cli import logs
 from dray.cli.apps import app_for_enqueueing, app_with_tasks, person
-from dray.cli.door import PORT, bind, is_loopback, origin_of, token_from
+from dray.cli.door import (
+    PORT,
+    TOKEN_CHARS,
+    bind,
+    guard_options,
+    is_loopback,
+    origin_of,
+    refuse_without_token,
+    stopped_by_signals,
+    token_from,
+)
 from dray.cli.exits import Code, Failure, say
 from dray.cli.options import command, import_option, is_typed, option, wants_json
 from dray.cli.output import json_line
-from dray.runtime.signals import ends_by, handling
 from dray.web import extra
 from dray.web.access import Access
 from dray.web.link import Link
-
-if TYPE_CHECKING:
-    import socket
-
-
-_LONGEST_END = 1.8  # seconds: a read of the database that hangs is left behind
 
 
 @command()
@@ -36,14 +32,7 @@ _LONGEST_END = 1.8  # seconds: a read of the database that hangs is left behind
 @option("--host", default="127.0.0.1", show_default=True, help="Address to serve on; another needs a token.")
 @option("--port", type=click.IntRange(0, 65_535), default=PORT, show_default=True, help="0: any that is free.")
 @option("--read-only", is_flag=True, help="Only look: no page changes anything.")
-@option(
-    "--token-env",
-    metavar="NAME",
-    default="DRAY_WEB_TOKEN",
-    show_default=True,
-    help="The variable with a token to sign in with, of 16 characters or more.",
-)
-@option("--allow-host", metavar="NAME", multiple=True, help="A name it is reached by, such as that of a proxy.")
+@guard_options("DRAY_WEB_TOKEN", "a token to sign in with")
 @import_option
 @option("--log-level", type=click.Choice(logs.LEVELS), default="warning", show_default=True, help="What to log.")
 def web(
@@ -69,7 +58,8 @@ def web(
     core_of(app).backend.noted("version")  # fails here and now where there are no tables, and not on every page
     logs.configure(log_level)
     with bind(host, port) as bound:
-        _check_token(bound, host, token, token_env)
+        advice = f"set {token_env} to a token of {TOKEN_CHARS} characters or more, or leave --host out"
+        refuse_without_token(bound, host, token, "visitors must sign in", advice)
         origin = origin_of(bound, host)
         link = Link.new() if is_loopback(bound) else None
         served = dashboards.Served(
@@ -85,18 +75,9 @@ def web(
             _put(origin, f"sign in with the token in {token_env}")
         else:
             _tell(origin, link.code)
-        with _stopped_by_signals(served):
+        with stopped_by_signals(served.stop):
             served.serve()
     return Code.DONE
-
-
-def _check_token(bound: socket.socket, host: str, token: str | None, variable: str) -> None:
-    if token is None and not is_loopback(bound):
-        raise Failure(
-            f"{host} can be reached from other machines, so visitors must sign in: set {variable} to a token of 16 "
-            "characters or more, or leave --host out",
-            Code.USAGE,
-        )
 
 
 def _tell(origin: str, code: str) -> None:
@@ -106,15 +87,3 @@ def _tell(origin: str, code: str) -> None:
 def _put(address: str, what: str) -> None:
     click.echo(json_line({"url": address}) if wants_json() else address)
     say(f"{what}; Ctrl-C ends this")
-
-
-@contextmanager
-def _stopped_by_signals(served: dashboards.Served) -> Generator[None]:
-    def stop(_: int, __: FrameType | None) -> None:
-        served.stop()
-        last = threading.Timer(_LONGEST_END, os._exit, [Code.DONE])
-        last.daemon = True
-        last.start()
-
-    with handling(dict.fromkeys(ends_by(), stop)):
-        yield

@@ -15,7 +15,7 @@ from dray.app_interface import core_of
 from dray.cli import logs
 from dray.cli.apps import app_with_tasks, choice
 from dray.cli.exits import Code, say
-from dray.cli.options import command, import_option, option, same_command
+from dray.cli.options import command, import_option, is_typed, option, same_command
 from dray.cli.parsing import given, time_option
 from dray.errors import DrayError
 from dray.log import log
@@ -75,6 +75,8 @@ def worker(
     """
     if once and (burst or processes > 1):
         raise click.UsageError("--once runs one job and stops; it goes with neither --burst nor --processes")
+    if health_port is None and is_typed("health_host"):
+        raise click.UsageError("--health-host goes with --health-port, which says where probes are served")
     init_process.go_below()
     formatter = logs.formatter_of(log_format)
     if processes > 1 and SUPERVISED not in os.environ:

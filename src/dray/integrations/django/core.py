@@ -37,6 +37,7 @@ from dray.integrations.django.options import (
     database_of,
     drays_aliases,
     options_of,
+    shares_jobs,
     task_options,
 )
 from dray.integrations.django.results import result_of
@@ -55,10 +56,13 @@ if TYPE_CHECKING:
 class DjangoCore(AppCore):
     """An App's inside whose settings follow Django's, unless a test or ``--url`` has set others for a while."""
 
+    tables_hint = "with Django: python manage.py migrate"
+
     def __init__(self, alias: str) -> None:
         self.alias = alias
         self.learning = threading.Lock()
         self.defined: dict[str, Any] = {}  # Django's tasks by name, as they were first defined
+        self.borrowed: set[str] = set()  # names of tasks that only other aliases on the same tables define
         self._pinned: Settings | None = None
         self._known: tuple[Any, Settings] | None = None  # the settings, after what they were made of
         self._open_url: str | None = None
@@ -148,7 +152,7 @@ class DjangoCore(AppCore):
         return task
 
     def replace(self, function: Callable[..., Any], options: TaskKeywords) -> None:
-        """As `define`, for a function that takes the place of another: its module was loaded again."""
+        """As `define`, where another may be there: its module was loaded again, or the task was borrowed."""
         self.registry.forget(str(options.get("name")))
         self.define(function, options)
 
@@ -174,24 +178,36 @@ class DjangoApp(App):
         return type(task_backends[self._core.alias])
 
     def learn(self, task: Any) -> None:
-        """Makes one of Django's tasks known to the workers of this alias, and of those on other databases: with
-        ``using(backend=…)`` its jobs may be there, and their workers only import the module."""
+        """Makes one of Django's tasks known to the workers of every alias: their processes only import its module.
+
+        Aliases on the same tables share the jobs, and run this one as its own alias says. On others there may be jobs
+        of ``using(backend=…)``, which have the options of that alias."""
         if not self.learn_here(task):
             return
-        here = self._core.database
+        own = self._core.alias
         for alias in drays_aliases():
-            if database_of(alias) != here:
-                backends.of(alias).learn_here(task)
+            if alias != own:
+                app = backends.of(alias)
+                app.borrow(task, own) if shares_jobs(alias, own) else app.learn_here(task)
+
+    def borrow(self, task: Any, alias: str) -> None:
+        """Runs the jobs of a task as another alias says, unless this one has it too."""
+        core, name = self._core, task.module_path
+        with core.learning:
+            if name in core.borrowed or name not in core.registry:
+                core.replace(body_of(task, self.result_of), task_options(alias, task))
+                core.borrowed.add(name)
 
     def learn_here(self, task: Any) -> bool:
         """Whether it is new here. The first of a name stays: `using()` makes more of them."""
         core, name = self._core, task.module_path
         with core.learning:
             known = core.defined.get(name)
-            if known is None:
+            if known is None and name not in core.borrowed:
                 core.define(body_of(task, self.result_of), task_options(core.alias, task))
-            elif known.func is not task.func or known.takes_context != task.takes_context:
+            elif known is None or known.func is not task.func or known.takes_context != task.takes_context:
                 core.replace(body_of(task, self.result_of), task_options(core.alias, task))
+                core.borrowed.discard(name)
             else:
                 return False
             core.defined[name] = task

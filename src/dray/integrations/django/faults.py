@@ -11,6 +11,7 @@ from django.db import OperationalError, ProgrammingError
 
 from dray.errors import (
     ConfigError,
+    FileMissing,
     InvalidName,
     PayloadError,
     PayloadTooLarge,
@@ -33,8 +34,8 @@ def translated(core: DjangoCore) -> Generator[None]:
         raise ValueError(str(error)) from error
     except PayloadError as error:  # what `normalize_json` lets pass: NaN, keys that are no text
         raise TypeError(f"Unsupported value: {error}") from error
-    except SchemaMissing as error:
-        raise ProgrammingError(f"{error}; with Django: manage.py migrate") from error
+    except (SchemaMissing, FileMissing) as error:
+        raise ProgrammingError(f"{error}; {core.tables_hint}") from error
     except InvalidName:
         raise
     except ConfigError as error:

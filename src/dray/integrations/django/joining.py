@@ -3,7 +3,7 @@ outside, one of Dray's own. A database in memory is reached through Django's con
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, TypeVar
 
@@ -124,13 +124,13 @@ class DjangoDatabase(Database):
         self._refuse_memory()
         return self._own.watch(**options)
 
-    def announce(self, queues: Any) -> None:
-        if not is_in_memory(connection_of(self._alias)):
-            self._own.announce(queues)
+    def announce(self, queues: Iterable[str]) -> None:
+        with self._here() as db:
+            db.announce(queues)
 
     def announce_done(self) -> None:
-        if not is_in_memory(connection_of(self._alias)):
-            self._own.announce_done()
+        with self._here() as db:
+            db.announce_done()
 
     def verify(self, *, full: bool) -> list[str]:
         self._refuse_memory()

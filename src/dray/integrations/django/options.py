@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -14,7 +14,7 @@ from django.utils.module_loading import import_string, module_has_submodule
 from dray.errors import ConfigError
 from dray.integrations.django.addresses import MEMORY, address_of
 from dray.settings import Settings
-from dray.task.checks import known_options
+from dray.task.checks import known_options, several
 from dray.task.options import TaskOptions
 
 if TYPE_CHECKING:
@@ -47,6 +47,12 @@ def database_of(alias: str) -> str:
     return options_of(alias).get("database", "default")
 
 
+def shares_jobs(alias: str, other: str) -> bool:
+    """Whether two aliases of TASKS have their jobs in the same tables."""
+    schemas = {options_of(each).get("schema") for each in (alias, other)}
+    return database_of(alias) == database_of(other) and len(schemas) == 1
+
+
 def checked_settings(alias: str) -> Settings:
     """The settings that OPTIONS make, or an error that says what they may be; nothing is opened."""
     options = options_of(alias)
@@ -56,12 +62,18 @@ def checked_settings(alias: str) -> Settings:
         raise ConfigError(f"{outside[0]!r} has no effect beside OPTIONS; write OPTIONS = {{{outside[0]!r}: …}}")
     url = address_of(database_of(alias), options.get("schema"))
     given = {name: options[name] for name in OF_APP if name in options}
-    imports: Collection[str] = options.get("imports", ())
     # Of a database in memory nothing is opened; the address only has to be one.
     place = str(IN_MEMORY) if url == MEMORY else url
-    made = Settings.typed(place, imports=imports, migrate=False, **given)
+    made = Settings.typed(place, imports=_shared_imports(alias), migrate=False, **given)
     locator = None if "." in alias else f"{LOCATION}:backends.{alias}"  # also "my-reports", for child processes
     return replace(made, url=url, imports=(*_task_modules(), *made.imports), locator=locator)
+
+
+def _shared_imports(alias: str) -> list[str]:
+    """OPTIONS["imports"] of all aliases whose jobs are in the same tables: its workers run them all."""
+    sharing = (other for other in drays_aliases() if other != alias and shares_jobs(other, alias))
+    found = (several("imports", options_of(each).get("imports", ()), "module names") for each in (alias, *sharing))
+    return list(dict.fromkeys(module for modules in found for module in modules))
 
 
 def check_tasks(alias: str) -> None:

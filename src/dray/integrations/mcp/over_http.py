@@ -15,6 +15,7 @@ from starlette.responses import PlainTextResponse
 
 from dray.app import App
 from dray.integrations.mcp.serving import server
+from dray.integrations.mcp.sessions import MOST, Sessions
 from dray.ops.doctor.check import Code
 from dray.web.guard import host_name, is_own_origin, own_hosts
 
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 
 PATH = "/mcp"
 _AT_ONCE = 100  # connections and requests; more are told to come back (503)
-_SESSIONS = 100
-_IDLE = 30 * 60  # seconds that a session is kept without a request
+_IDLE = 30 * 60  # seconds that a session is kept without a request, unless others need the room
 _BODY_BYTES = 1 << 20
 _LAST_REQUESTS = 1  # second for requests under way, at the end
 
@@ -94,11 +94,11 @@ def serve_http(
         streamable_http_path=PATH,
         max_request_body_size=_BODY_BYTES,
         session_idle_timeout=_IDLE,
-        max_sessions=_SESSIONS,
+        max_sessions=MOST + _AT_ONCE,  # not reached: `Sessions` makes room first
         transport_security=security,
     )
     config = uvicorn.Config(
-        Guard(served, own_hosts({"localhost", *names}), token),
+        Guard(Sessions(served), own_hosts({"localhost", *names}), token),
         http="h11",
         ws="none",
         loop="asyncio",

@@ -13,7 +13,7 @@ from dray.app_interface import AppInterface
 from dray.errors import ConfigError, StorageError, UnknownWorkflow
 from dray.handle.job import Job
 from dray.instants import SECOND
-from dray.integrations.mcp.answers import PART_CHARS, answer, named_page, page, part
+from dray.integrations.mcp.results import PART_CHARS, named_page, page, part, tool_result
 from dray.model.action import Action
 from dray.model.job import FINAL, State
 from dray.model.search import Search, duration_us, parse
@@ -34,8 +34,8 @@ _SEQ = (1 << 63) - 1  # what a database can count to
 
 JobPart = Annotated[str, Field(max_length=100, description="A job's id, or a part of it that only one job has.")]
 WorkflowPart = Annotated[str, Field(max_length=100, description="A workflow's id, or a part that only one has.")]
-Limit = Annotated[int, Field(ge=1, le=50, description="The most entries to answer with.")]
-After = Annotated[str | None, Field(description="`next` of the answer before, to read on from there.")]
+Limit = Annotated[int, Field(ge=1, le=50, description="Maximum number of entries.")]
+After = Annotated[str | None, Field(description="`next` of the previous result, to read on from there.")]
 JobField = Literal["args", "result", "error", "headers", "attempts", "description", "tags", "progress_message"]
 
 
@@ -99,7 +99,7 @@ class Reading:
             shape["note"] = f"looked at {found.looked:,} jobs so far; go on with after=next"
         if not found.jobs and following is None:
             shape["note"] = "no job fits"
-        return answer(shape, made.notes, "job(job=ID) shows a job with longer texts")
+        return tool_result(shape, made.notes, "job(job=ID) shows a job with longer texts")
 
     def job(
         self,
@@ -107,7 +107,7 @@ class Reading:
         field: Annotated[
             JobField | None, Field(description=f"Only this, as JSON text, {PART_CHARS:,} characters at a time.")
         ] = None,
-        offset: Annotated[int, Field(ge=0, description="`next_offset` of the answer before; with field.")] = 0,
+        offset: Annotated[int, Field(ge=0, description="`next_offset` of the previous result; with field.")] = 0,
     ) -> CallToolResult:
         """Show everything about a job: arguments (secret ones as ***), result, its newest attempts with their
         tracebacks. Long texts are cut; read a whole one with field."""
@@ -116,19 +116,19 @@ class Reading:
         shape = shapes.whole_job(found, names.get(found.row.workflow_id or ""), is_lenient=True)
         if field is not None:
             read = {"id": found.id, "field": field, **part(shape[field], offset)}
-            return answer(read, text_chars=PART_CHARS)
+            return tool_result(read, text_chars=PART_CHARS)
         attempts = shape["attempts"]
         notes = (
             [f"attempts: the newest {_ATTEMPTS} of {len(attempts)} are shown"] if len(attempts) > _ATTEMPTS else []
         )
         rest = f"job(job='{found.id}', field='args'), or 'result', 'attempts' …, reads all of it in parts"
-        return answer({**shape, "attempts": attempts[-_ATTEMPTS:]}, notes, rest)
+        return tool_result({**shape, "attempts": attempts[-_ATTEMPTS:]}, notes, rest)
 
     def status(self, job: JobPart) -> CallToolResult:
         """Show a job's state and progress in short, and say in words why it waits or how it ended: also that no
         worker runs that could take it."""
         found = self._job(job)
-        return answer({"job": shapes.jobs(self._core, [found])[0], "says": self._says(found.id)})
+        return tool_result({"job": shapes.jobs(self._core, [found])[0], "says": self._says(found.id)})
 
     def result(self, job: JobPart) -> CallToolResult:
         """Return what a completed job's function returned. Of a job that has not ended, or failed, say so."""
@@ -136,22 +136,22 @@ class Reading:
         shape: dict[str, Any] = {**listing.values_of(found.row, "id task state reason error"), "result": None}
         rest = f"job(job='{found.id}', field='result') reads all of it in parts"
         if found.row.state == State.COMPLETED:
-            return answer({**shape, "result": shapes.result(found)}, rest=rest)
+            return tool_result({**shape, "result": shapes.result(found)}, rest=rest)
         next_ = "`why` and `job` say more" if found.row.state in FINAL else "ask again once it has ended"
-        return answer({**shape, "says": [*self._says(found.id), f"There is no result; {next_}."]}, rest=rest)
+        return tool_result({**shape, "says": [*self._says(found.id), f"There is no result; {next_}."]}, rest=rest)
 
     def why(self, job: JobPart) -> CallToolResult:
         """Explain a job: why it waits, failed, was cancelled, or what it is doing. The first cause is the most
         important one."""
         found = why(self._core.backend, self._job(job).id, registry=self._core.registry)
-        return answer(shapes.why(found), rest=f"job(job='{found.job.id}') shows the job with its attempts")
+        return tool_result(shapes.why(found), rest=f"job(job='{found.job.id}') shows the job with its attempts")
 
     def logs(
         self,
         job: JobPart,
-        limit: Annotated[int, Field(ge=1, le=500, description="The most lines to answer with.")] = 100,
+        limit: Annotated[int, Field(ge=1, le=500, description="Maximum number of lines.")] = 100,
         after: Annotated[
-            int, Field(ge=0, le=_SEQ, description="`next` of the answer before: the last line's seq.")
+            int, Field(ge=0, le=_SEQ, description="`next` of the previous result: the last line's seq.")
         ] = 0,
     ) -> CallToolResult:
         """Show what was logged inside a job, oldest first."""
@@ -159,7 +159,7 @@ class Reading:
         lines = [shapes.log_line(line) for line in found.logs(after=after, limit=limit + 1)]
         made = page(lines, limit, _LOG_CHARS)
         following = made.items[-1]["seq"] if made.has_more else None
-        return answer({"id": found.id, "lines": made.items, "next": following}, made.notes)
+        return tool_result({"id": found.id, "lines": made.items, "next": following}, made.notes)
 
     def _job(self, named: str) -> Job[Any]:
         return Job[Any](self._core, listing.job_named(self._core.backend, named)).refresh()
@@ -189,7 +189,7 @@ class Reading:
             "attention": [" ".join(filter(None, (each.text, each.more))) for each in notices],
             **numbers,
         }
-        return answer(shape, rest="`queues` lists the queues a page at a time")
+        return tool_result(shape, rest="`queues` lists the queues a page at a time")
 
     def queues(self, limit: Limit = 50, after: After = None) -> CallToolResult:
         """List queues, which are paused, and how many jobs of each state are in them."""
@@ -221,7 +221,7 @@ class Reading:
         if task is not None and len(registry):
             known = registry.get(task)
             shape = {**task_shapes.tasks([known], live)[0], "schema": task_shapes.argument_schema(known)}
-            return answer({"task": shape}, rest="the resource dray://tasks/NAME has all of it")
+            return tool_result({"task": shape}, rest="the resource dray://tasks/NAME has all of it")
         if len(registry):
             return _listed("tasks", task_shapes.tasks(registry, live), "name", limit, after)
         names = sorted({name for worker in live or () for name in worker.tasks if task in {None, name}})
@@ -242,13 +242,15 @@ class Reading:
         rows = backend.workflows.newest(limit=limit + 1, **before)
         tallies = backend.workflows.tallies([row.id for row in rows]) if rows else {}
         made = page([shapes.workflow(row, tallies[row.id]) for row in rows], limit)
-        return answer({"workflows": made.items, "next": made.items[-1]["id"] if made.has_more else None}, made.notes)
+        return tool_result(
+            {"workflows": made.items, "next": made.items[-1]["id"] if made.has_more else None}, made.notes
+        )
 
     def workflow(
         self,
         workflow: WorkflowPart,
-        limit: Annotated[int, Field(ge=1, le=200, description="The most steps to answer with.")] = 100,
-        after: Annotated[str | None, Field(description="`next` of the answer before: a step's id.")] = None,
+        limit: Annotated[int, Field(ge=1, le=200, description="Maximum number of steps.")] = 100,
+        after: Annotated[str | None, Field(description="`next` of the previous result: a step's id.")] = None,
     ) -> CallToolResult:
         """Show a workflow with its steps: what each waits for, its state and its error."""
         backend = self._core.backend
@@ -258,7 +260,7 @@ class Reading:
             raise UnknownWorkflow(f"no workflow has the id {run_id}")
         shape = shapes.whole_workflow(found[0], backend.workflows.drawing(run_id))
         made, following = named_page(shape["steps"], "id", limit, after)
-        return answer({**shape, "steps": made.items, "next": following}, made.notes, "job(job=ID) shows a step")
+        return tool_result({**shape, "steps": made.items, "next": following}, made.notes, "job(job=ID) shows a step")
 
     def schedules(self, limit: Limit = 20, after: After = None) -> CallToolResult:
         """List schedules: their tasks, rules, next times, and which are paused."""
@@ -271,7 +273,9 @@ class Reading:
         before = None if after is None else _whole(after)
         found: list[Action] = self._core.backend.actions.newest(limit + 1, before)
         made = page([shapes.action(each) for each in found], limit)
-        return answer({"actions": made.items, "next": made.items[-1]["id"] if made.has_more else None}, made.notes)
+        return tool_result(
+            {"actions": made.items, "next": made.items[-1]["id"] if made.has_more else None}, made.notes
+        )
 
     def doctor(self) -> CallToolResult:
         """Look for problems of the database, the workers and the queues, each with how to fix it. Changes nothing."""
@@ -279,7 +283,7 @@ class Reading:
         found = [asdict(result) for result in examine(Subject(core.settings, core.backend, core.clock, self._code))]
         made = page(found, len(found), _LOG_CHARS)
         notes = [*made.notes, f"checks: {len(made.items)} of {len(found)} are shown"] if made.has_more else made.notes
-        return answer({"checks": made.items}, notes, "`dray doctor --json` shows all")
+        return tool_result({"checks": made.items}, notes, "`dray doctor --json` shows all")
 
 
 def says(core: AppInterface, job_id: str) -> list[str]:
@@ -303,4 +307,6 @@ def _listed(
 ) -> CallToolResult:
     made, following = named_page(found, key, limit, after)
     shape: dict[str, Any] = {name: made.items, "next": following}
-    return answer(shape if note is None else {**shape, "note": note}, made.notes, f"`dray {name} --json` shows all")
+    return tool_result(
+        shape if note is None else {**shape, "note": note}, made.notes, f"`dray {name} --json` shows all"
+    )

@@ -9,9 +9,9 @@ from mcp.server.mcpserver import MCPServer
 from dray import __version__
 from dray.app import App
 from dray.app_interface import core_of
-from dray.integrations.mcp.answers import UNTRUSTED
 from dray.integrations.mcp.reading import Reading
 from dray.integrations.mcp.resources import add_resources
+from dray.integrations.mcp.results import UNTRUSTED
 from dray.integrations.mcp.tools import READS, tool
 from dray.integrations.mcp.writing import Writing
 from dray.ops.doctor.check import Code
@@ -19,7 +19,7 @@ from dray.web.hiding import hiding
 
 _WHAT = (
     "Dray is a durable job queue in a database. Begin with `stats`, which says what needs attention, or with "
-    "`doctor`. `search` finds jobs, `why` explains one, `job` shows its attempts and tracebacks. Lists answer with "
+    "`doctor`. `search` finds jobs, `why` explains one, `job` shows its attempts and tracebacks. Lists return "
     "`next`: pass it as `after` to read on. "
 )
 _MAY = {

@@ -14,8 +14,8 @@ from dray.app_interface import AppInterface
 from dray.errors import ConfigError, DrayError, GraphError, PayloadError, UnknownTask
 from dray.handle.job import Job
 from dray.integrations.mcp import reading
-from dray.integrations.mcp.answers import answer
 from dray.integrations.mcp.reading import JobPart, WorkflowPart
+from dray.integrations.mcp.results import tool_result
 from dray.integrations.mcp.tools import acts
 from dray.model.action import By
 from dray.model.bounds import JOB_NAME_CHARS
@@ -99,7 +99,7 @@ class Writing:
         tags: list[str] | None = None,
         unchecked: Annotated[bool, Field(description="Also a task that is not known here.")] = False,  # noqa: FBT002
     ) -> CallToolResult:
-        """Enqueue (submit) a job of a task. It runs once a worker takes it; the answer says if none can. Read it
+        """Enqueue (submit) a job of a task. It runs once a worker takes it; the result says if none can. Read it
         later with `status` and `result`."""
         core = self._core
         if task not in core.registry and len(core.registry) and not unchecked:
@@ -115,7 +115,7 @@ class Writing:
             shape["note"] = "a live job has this unique key; nothing was enqueued, and this is that job"
         if task not in core.registry:
             shape["note"] = "this task is not known here: neither its name nor its arguments were checked"
-        return answer(shape)
+        return tool_result(shape)
 
     def enqueue_workflow(
         self,
@@ -135,7 +135,7 @@ class Writing:
         jobs = made.finish()
         run = acting.enqueue_workflow(core, row, jobs, self._by(ctx))
         first = next(job.id for job in jobs if not job.parents)
-        return answer({"id": run.id, "name": row.name, "steps": ids, "says": self._says(first)})
+        return tool_result({"id": run.id, "name": row.name, "steps": ids, "says": self._says(first)})
 
     def _add(self, made: Steps, step: StepOfWorkflow, place: str) -> str:
         given = {"queue": step.queue, "priority": step.priority, "max_attempts": step.max_attempts}
@@ -174,7 +174,7 @@ class Writing:
         for job_id in ids:
             Job[Any](core, job_id).refresh()  # raises before anything is done if one is unknown
         acted = act(core, ids, self._by(ctx))
-        return answer({done: acted.done, "refused": acted.refused})
+        return tool_result({done: acted.done, "refused": acted.refused})
 
     def _all(self, verb: BulkVerb, done: str, search: str, expected: int, ctx: Session) -> CallToolResult:
         selection = bulk.freeze(self._core, parse(search))
@@ -191,7 +191,7 @@ class Writing:
         while not (progress := action.step()).is_over:
             pass
         shape = {done: progress.done, "refused": progress.refused, "first_refusals": progress.first_refusals}
-        return answer({"search": meant, **shape, "action": action.action_id})
+        return tool_result({"search": meant, **shape, "action": action.action_id})
 
     # Workflows
 
@@ -199,7 +199,7 @@ class Writing:
         """Cancel all steps of a workflow that have not started, and ask running ones to stop."""
         run_id = listing.workflow_named(self._core.backend, workflow)
         acted = acting.cancel_workflow(self._core, run_id, self._by(ctx))
-        return answer({"id": run_id, "cancelled": len(acted.done), "refused": len(acted.refused)})
+        return tool_result({"id": run_id, "cancelled": len(acted.done), "refused": len(acted.refused)})
 
     def retry_workflow(
         self,
@@ -210,7 +210,7 @@ class Writing:
         """Start the failed steps of a workflow over; steps that were cancelled because of them wait again."""
         run_id = listing.workflow_named(self._core.backend, workflow)
         acted = acting.retry_workflow(self._core, run_id, self._by(ctx), cancelled=cancelled)
-        return answer({"id": run_id, "retried": len(acted.done), "refused": acted.refused})
+        return tool_result({"id": run_id, "retried": len(acted.done), "refused": acted.refused})
 
     # Queues and schedules
 
@@ -224,30 +224,30 @@ class Writing:
         is_known = queue in {each.name for each in listing.queues(self._core.backend)}
         changed = acting.pause_queue(self._core, queue, self._by(ctx), note)
         told = "it was paused already" if not changed else "" if is_known else "it has not been used so far"
-        return answer({"queue": queue, "paused": True, "note": told})
+        return tool_result({"queue": queue, "paused": True, "note": told})
 
     def resume_queue(self, ctx: Session, queue: str) -> CallToolResult:
         """Let a paused queue go on."""
         changed = acting.resume_queue(self._core, queue, self._by(ctx))
-        return answer({"queue": queue, "paused": False, "note": "" if changed else "it was not paused"})
+        return tool_result({"queue": queue, "paused": False, "note": "" if changed else "it was not paused"})
 
     def pause_schedule(self, ctx: Session, schedule: str) -> CallToolResult:
         """Fire no more slots of a schedule; jobs that are enqueued already go on."""
         name = listing.schedule_named(self._core.backend, schedule)
         changed = acting.pause_schedule(self._core, name, self._by(ctx))
-        return answer({"schedule": name, "paused": True, "note": "" if changed else "it was paused already"})
+        return tool_result({"schedule": name, "paused": True, "note": "" if changed else "it was paused already"})
 
     def resume_schedule(self, ctx: Session, schedule: str) -> CallToolResult:
         """Let a paused schedule go on with its next slot."""
         name = listing.schedule_named(self._core.backend, schedule)
         changed = acting.resume_schedule(self._core, name, self._by(ctx))
-        return answer({"schedule": name, "paused": False, "note": "" if changed else "it was not paused"})
+        return tool_result({"schedule": name, "paused": False, "note": "" if changed else "it was not paused"})
 
     def run_schedule(self, ctx: Session, schedule: str) -> CallToolResult:
         """Enqueue a job of a schedule now, beside its slots."""
         name = listing.schedule_named(self._core.backend, schedule)
         made = acting.run_schedule(self._core, name, self._by(ctx))
-        return answer({"job": shapes.job(made), "says": self._says(made.id)})
+        return tool_result({"job": shapes.job(made), "says": self._says(made.id)})
 
     def _says(self, job_id: str) -> list[str]:
         """Why a new job is where it is. It is enqueued even if that cannot be said any more."""

@@ -14,12 +14,13 @@ from dray.ops.failures import POINTS, ErrorGroup
 from dray.ops.listing import values_of
 from dray.ops.search import search
 from dray.web import traces
+from dray.web.failing import Asked
 from dray.web.page import NotFound, Page, Post, Shown, View
 from dray.web.visit import Visit
 
 _SPANS = {"1h": 3_600, "24h": 86_400, "7d": 7 * 86_400, "all": None}
 _GROUPS = 100
-_KEPT = 2.0  # seconds that a list of groups is shown: counting them may take 60 ms
+_KEPT = 2.0  # seconds that a list of groups is shown
 _NEWEST = 500  # failed jobs that groups are made of, for visitors who may see some queues alone
 _JOBS = 20  # of one group that are listed
 
@@ -28,9 +29,7 @@ def show(visit: Visit) -> Shown:
     chosen = visit.query.get("since", "all")
     since = _SPANS.get(chosen)
     if visit.access.queues is None:
-        found = visit.site.shared.get(
-            ("all groups", since), _KEPT, lambda: failures.groups(visit.backend, since=since, limit=_GROUPS)
-        )
+        found = visit.site.failing.groups(Asked(since, _GROUPS, _KEPT))
     else:
         query = "state:failed" if since is None else f"state:failed since:{chosen}"
         found = _grouped(visit, query)
@@ -40,6 +39,7 @@ def show(visit: Visit) -> Shown:
         "chosen": chosen if chosen in _SPANS else "all",
         "now": visit.now,
         "is_full": len(found) == _GROUPS,
+        "counted_at": min((group.counted_at for group in found if group.counted_at is not None), default=None),
         "is_partial": visit.access.queues is not None,
     }
     return View("failures.html", "Failures", data, [_shape(group) for group in found])
@@ -74,7 +74,7 @@ def _group(visit: Visit, key: str) -> ErrorGroup | None:
 
 
 def _shape(group: ErrorGroup) -> dict[str, Any]:
-    return values_of(group, "key task pattern error count is_capped first_at last_at newest_id points")
+    return values_of(group, "key task pattern error count is_capped first_at last_at newest_id points counted_at")
 
 
 def _grouped(visit: Visit, query: str) -> list[ErrorGroup]:

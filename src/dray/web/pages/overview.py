@@ -17,6 +17,7 @@ from dray.ops.metrics import Series
 from dray.ops.top import Snapshot
 from dray.web import figures, menu, show
 from dray.web.page import Page, Post, View
+from dray.web.site import NOTICES
 from dray.web.visit import Visit
 from dray.wording import interval, rate
 
@@ -97,7 +98,7 @@ def _notices(visit: Visit, seen: Snapshot, around: Around) -> list[Notice]:
     queues = visit.access.queues
     groups = figures.groups(visit, "1h") if queues is None else []
     return visit.site.shared.get(
-        ("notices", queues), _KEPT, lambda: attention.notices(visit.backend, seen, around, groups, queues)
+        (NOTICES, queues), _KEPT, lambda: attention.notices(visit.backend, seen, around, groups, queues)
     )
 
 

@@ -5,22 +5,25 @@ from __future__ import annotations
 import platform
 from collections import Counter
 from dataclasses import asdict
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from dray import __version__
 from dray.errors import DrayError
+from dray.model.job import FINAL
+from dray.ops import acting
 from dray.ops.doctor import CHECKS, Result, examine
 from dray.ops.doctor.check import Code, Subject, size
 from dray.ops.health import Health, health
 from dray.sanitize import redact
-from dray.web.page import Page, Post, View
+from dray.web.page import Done, Form, Page, Post, Refused, View
 from dray.web.site import DOCTOR
 from dray.web.visit import Visit
 from dray.wording import dotted
 
 _KEPT = 30.0  # seconds that a look of the doctor's is shown
 _SOONEST = 2.0  # seconds after which people may have it look again
+_DAYS = 36_500  # that may be given for a prune
 _PATIENCE = 0.25  # seconds that one question to the database may take
 # A check of the whole file takes a second and more; the others are of the place that a command is run in.
 _SKIPPED = ("integrity", "other-files", "app")
@@ -117,5 +120,21 @@ def _settings(visit: Visit) -> dict[str, str]:
     return words
 
 
+def prune(visit: Visit, form: Form) -> Done:
+    """Begins to remove ended jobs. The row in Actions counts them, transaction by transaction."""
+    older_than, core, by = _age(form.get("days", "").strip()), visit.core, visit.by
+    if not visit.site.pruning.do("prune", lambda: acting.prune(core, older_than, FINAL, by)):
+        raise Refused("Jobs are being pruned already: the page Actions shows how many are gone.")
+    return Done("/actions", "Pruning has begun: its row shows how many jobs are gone.")
+
+
+def _age(days: str) -> timedelta | None:
+    if not days:
+        return None
+    if not days.isascii() or not days.isdigit() or int(days) > _DAYS:
+        raise Refused(f"Days must be a whole number from 0 to {_DAYS:,}.")
+    return timedelta(days=int(days))
+
+
 PAGES: list[Page] = [Page("/system", show, "system", frozenset({"workers"}), is_whole=True)]
-POSTS: list[Post] = []
+POSTS: list[Post] = [Post("/system/prune", prune, "prune", is_whole=True)]

@@ -28,13 +28,11 @@ SELECT min(finished_at) FROM dray_jobs WHERE error_key = :key AND finished_at IS
 -- name: failure_counts
 -- The newest failures of a group, counted by the step of a chart that they are in; before its first: -1.
 SELECT step, count(*) FROM (
-    SELECT CASE WHEN us < 0 THEN -1 ELSE us / CAST(:step AS bigint) END AS step FROM (
-        SELECT $microseconds(at - chart_at) AS us FROM (
-            SELECT finished_at AS at, $at(chart) AS chart_at FROM dray_jobs
-            WHERE error_key = :key AND finished_at >= $at(since)
-            ORDER BY finished_at DESC LIMIT :limit
-        ) AS newest
-    ) AS aged
+    SELECT CASE WHEN at < chart_at THEN -1 ELSE $microseconds(at - chart_at) / CAST(:step AS bigint) END AS step FROM (
+        SELECT finished_at AS at, $at(chart) AS chart_at FROM dray_jobs
+        WHERE error_key = :key AND finished_at >= $at(since)
+        ORDER BY finished_at DESC LIMIT :limit
+    ) AS newest
 ) AS placed GROUP BY step
 
 -- name: failure_unkeyed

@@ -23,6 +23,11 @@ SELECT k.value FROM $texts(keys) AS k WHERE pg_try_advisory_xact_lock(:space, CA
 -- The server ends a session that keeps locks of limits and does nothing: its worker was stopped inside a claim.
 SELECT set_config('idle_in_transaction_session_timeout', '5s', TRUE)
 
+-- name: limit_patience
+-- How long a change of limits waits: for claims under way, and for running jobs whose rows a body's transaction has
+-- locked. All other claims wait for it meanwhile.
+SELECT set_config('lock_timeout', :milliseconds, TRUE)
+
 -- name: limit_begin
 -- First in a change of limits: waits for the claims under way, so that none commits that does not know the new ones.
 SELECT pg_advisory_xact_lock(:space, :key)

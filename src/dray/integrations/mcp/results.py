@@ -1,6 +1,6 @@
-"""What tools answer: the shapes of the command line's JSON, bounded, with what was cut and how to read on.
+"""What tools return: the shapes of the command line's JSON, bounded, with what was cut and how to read on.
 
-An answer goes into a model's context. So none is longer than `ANSWER_CHARS`, and a long text in it is shortened.
+A result goes into a model's context. So none is longer than `RESULT_CHARS`, and a long text in it is shortened.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dray.instants import iso
 from dray.model.values import shown
 from dray.sanitize import clean_traceback
 
-ANSWER_CHARS = 40_000
+RESULT_CHARS = 40_000
 TEXT_CHARS = 2_000  # of one text
 PART_CHARS = 20_000  # of one value that is read in parts
 _ITEM_CHARS = 12_000  # of one item of a list: the longest log line fits
@@ -46,11 +46,11 @@ class Page(NamedTuple):
     has_more: bool
 
 
-def answer(
+def tool_result(
     shape: Mapping[str, Any], notes: Sequence[str] = (), rest: str = "", text_chars: int = TEXT_CHARS
 ) -> CallToolResult:
     """`notes`: what was cut already; `rest`: how to get what was cut. `text_chars`: of one text."""
-    cutter = _Cutter(ANSWER_CHARS, text_chars)
+    cutter = _Cutter(RESULT_CHARS, text_chars)
     made = {"about": UNTRUSTED, **cutter.plain(shape, "")}
     notes = [*notes, *cutter.notes]
     if notes:
@@ -66,7 +66,7 @@ def page(items: Iterable[Mapping[str, Any]], limit: int, text_chars: int = _ITEM
         cutter = _Cutter(_ITEM_CHARS, text_chars)
         made = cutter.plain(item, f"[{number}]")
         size += len(_json(made))
-        has_more = len(kept) == limit or (bool(kept) and size > ANSWER_CHARS * _SHARE)
+        has_more = len(kept) == limit or (bool(kept) and size > RESULT_CHARS * _SHARE)
         if has_more:
             break
         kept.append(made)
@@ -147,7 +147,7 @@ class _Cutter:
         made: dict[Any, Any] = {}
         for key, each in pairs:
             if self._left <= 0:
-                self.notes.append(f"{path or 'the answer'}: {len(made):,} of {len(value):,} entries are shown")
+                self.notes.append(f"{path or 'the result'}: {len(made):,} of {len(value):,} entries are shown")
                 break
             if isinstance(value, Mapping):
                 self._left -= len(str(key)) + 4
