@@ -83,6 +83,7 @@ bench: $(VENV)/ready  ## rates, latency, idle cost and depth beside raw loops, e
 	$(BIN)/python -m benchmarks.storage
 	$(BIN)/python -m benchmarks.moving
 	$(BIN)/python -m benchmarks.dashboard
+	$(BIN)/python -m benchmarks.limits
 	$(BIN)/python -m benchmarks.worker
 
 # The peers are installed in an environment of their own, .venv-compare-VERSION; two of them need Python 3.12. Options:
@@ -95,7 +96,7 @@ soak: $(VENV)/ready tools  ## 100,000 steps of the state machine, 20,000 interru
 	DRAY_SOAK_FAULTS=1000000 $(BIN)/python -m pytest -s -p no:randomly tests/faults
 	DRAY_SOAK_STEPS=100000 $(BIN)/python -m pytest -s -p no:randomly tests/backends/test_machine.py
 	DRAY_SOAK_SECONDS=30 $(BIN)/python -m pytest -s tests/processes/test_crowd.py tests/processes/test_killed.py -k "thirty_two or storm"
-	DRAY_SOAK_SECONDS=60 $(BIN)/python -m pytest -s tests/processes/test_schedules.py
+	DRAY_SOAK_SECONDS=60 $(BIN)/python -m pytest -s tests/processes/test_schedules.py tests/processes/test_limits.py
 	DRAY_SOAK_STEPS=10000 $(BIN)/python -m pytest -s tests/processes/test_workflows.py
 
 clean:

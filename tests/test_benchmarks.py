@@ -73,6 +73,23 @@ def test_the_summary_of_workers_and_producers_has_a_line_for_each_bar() -> None:
 
 
 @pytest.mark.usefixtures("server")
+@pytest.mark.parametrize(("database", "name"), [("sqlite", "SQLite"), ("postgres", "PostgreSQL")])
+def test_limits_have_a_line_for_each_bar(database: str, name: str) -> None:
+    found = names(run("limits", "--quick", "--on", database))
+    assert found == [
+        f"300 keys, by 100, {name}",
+        f"other queues, {name}",
+        f"500 jobs of blocked keys in front, {name}",
+        f"300 closed keys, a claim, {name}",
+        f"300 closed keys, a new key, {name}",
+        f"a limit equal to all slots, {name}",
+        f"heavy and light tenants, {name}",
+        f"light tenants' p99, {name}",
+        f"uneven shares of 100 tenants, {name}",
+    ]
+
+
+@pytest.mark.usefixtures("server")
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
 def test_every_kind_of_depth_is_measured(database: str) -> None:
     counts = ("--sizes", "50,100", "--others", "100", "--finished", "100")

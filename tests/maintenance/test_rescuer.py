@@ -16,6 +16,8 @@ from dray.clock import Ids
 from dray.instants import DAY, SECOND
 from dray.maintenance import rescuer as module
 from dray.maintenance.rescuer import Rescuer
+from dray.model.job import ALL_QUEUES
+from dray.model.limit import Bound, Kind, Source
 from dray.model.worker import NewWorker
 from tests.backends import raw
 from tests.backends.world import LEASE_US, World
@@ -55,6 +57,17 @@ def test_jobs_of_a_dead_worker_come_back_and_others_are_told_of_their_queues(wor
 
     assert (world.job(job_id).state, world.job(job_id).crashes) == ("scheduled", 1)
     assert told == ["mail"]
+
+
+def test_workers_of_all_queues_are_told_where_there_are_limits(world: World, told: list[str]) -> None:
+    world.backend.limits.say("task", "task", Source.DECLARED, {Kind.LIMIT: (Bound(1),)})
+    world.enqueue(queue="mail", max_attempts=1)
+    world.claim_one(world.worker(), queue="mail")
+    world.clock.advance(LEASE_US + 1)
+
+    _rescuer(world).tick()
+
+    assert told == [ALL_QUEUES, "done"]
 
 
 @pytest.mark.parametrize(("jobs", "said"), [(1, "1 of its jobs was"), (2, "2 of its jobs were")])

@@ -97,9 +97,13 @@ class Session(Protocol):
         would do harm."""
         ...
 
-    def lock_limits(self, names: Sequence[str]) -> set[str] | None:
-        """Locks these names for this transaction, and waits for none; returns those it got. None: there is only one
-        writer, and so nothing to lock."""
+    @property
+    def claims_alone(self) -> bool:
+        """Whether no other claim can be under way: there is only one writer, so nothing to lock."""
+        ...
+
+    def lock_limits(self, names: Sequence[str]) -> set[str]:
+        """Locks these names for this transaction, and waits for none; returns those it got."""
         ...
 
     def settle(self, endings: Sequence[SettlementRow]) -> Later[list[SettledRow]]:

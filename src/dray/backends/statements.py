@@ -187,16 +187,18 @@ _GATED = r"""((SELECT min(p.task) FROM dray_jobs AS p WHERE p.state = 'parked' A
         OR EXISTS (SELECT 1 FROM dray_limits AS l WHERE l.scope = 'task' AND l.in_force AND EXISTS (
             SELECT 1 FROM dray_jobs AS r WHERE r.state = 'queued' AND r.queue = \1 AND r.task = l.name)))"""
 
-# How many more jobs of a key may start now by the rules of a task or a queue; NULL: any number.
-_KEY_ROOM = r"""(
-    SELECT min(CASE l.kind
-        WHEN 'key_limit' THEN l.most - (SELECT count(*) FROM dray_jobs AS h
-            WHERE h.held AND h.key = \2 AND h.\1 = l.name AND $is_running(h))
-        ELSE l.most - (SELECT coalesce(sum(s.n), 0) FROM dray_starts AS s
+# How many more jobs of a key may start now by the rules of a task or a queue; a large number: any. What the rules are
+# is given as far as it can be: to look them up for each key took as long as to find it.
+_KEY_ROOM = r"""$least(
+    coalesce(CAST(:\1_key_limit AS integer) - CASE WHEN :\1_key_limit IS NOT NULL THEN (
+        SELECT count(*) FROM dray_jobs AS h WHERE h.held AND h.key = \2 AND h.\1 = :\1 AND $is_running(h)) END,
+        2147483647),
+    coalesce(CASE WHEN :\1_has_key_rate THEN (
+        SELECT min(l.most - (SELECT coalesce(sum(s.n), 0) FROM dray_starts AS s
             WHERE s.scope = l.scope AND s.name = l.name AND s.key = \2 AND s.period_us = l.period_us
-                AND s.at > $now - $span_of(l.period_us) AND s.at <= $now + $span_of(l.period_us)) END)
-    FROM dray_limits AS l
-    WHERE l.scope = '\1' AND l.name = :\1 AND l.kind IN ('key_limit', 'key_rate') AND l.in_force)"""
+                AND s.at > $now - $span_of(l.period_us) AND s.at <= $now + $span_of(l.period_us)))
+        FROM dray_limits AS l
+        WHERE l.scope = '\1' AND l.name = :\1 AND l.kind = 'key_rate' AND l.in_force) END, 2147483647))"""
 
 # `$now` is the time of the statement, not of the transaction: a user's transaction may be open for an hour.
 # statement_timestamp() and not clock_timestamp(): a volatile function cannot be compared through an index.
@@ -256,6 +258,7 @@ _WORDS: dict[Dialect, tuple[tuple[str, str], ...]] = {
         (r"\$at\((\w+)\)", r":\1"),
         (r"\$span\((\w+)\)", r":\1"),
         (r"\$span_of\(([\w.]+)\)", r"\1"),
+        (r"\$least\b", "min"),
         (r"\$is_running\((\w+)\)", r"\1.state = 'running'"),
         (r"\$microseconds\((.+?)\)", r"(\1)"),
         (r"\$in_(ids|texts)\((\w+)\)", r"IN (SELECT value FROM json_each(:\2))"),
@@ -294,6 +297,7 @@ _WORDS: dict[Dialect, tuple[tuple[str, str], ...]] = {
         (r"\$at\((\w+)\)", _POSTGRES_INSTANT),
         (r"\$span\((\w+)\)", r"(CAST(:\1 AS bigint) * interval '1 microsecond')"),
         (r"\$span_of\(([\w.]+)\)", r"(\1 * interval '1 microsecond')"),
+        (r"\$least\b", "least"),
         # Joined to nothing, so that the planner keeps off the index of running jobs: it took four times as long.
         (r"\$is_running\((\w+)\)", r"\1.state || '' = 'running'"),
         (r"\$microseconds\((.+?)\)", r"(extract(epoch FROM \1) * 1000000)::bigint"),

@@ -21,7 +21,7 @@ from dray.clock import Clock
 from dray.instants import MILLISECOND, SECOND
 from dray.log import log
 from dray.maintenance.duty_runner import jittered
-from dray.model.job import FINAL
+from dray.model.job import ALL_QUEUES, FINAL
 from dray.model.settlement import Rng
 from dray.model.worker import DeathVerdict, Judgement, Rescued
 from dray.wording import counted, short_id
@@ -117,7 +117,10 @@ class Rescuer:
         for worker_id, count in Counter(job.worker_id for job in rescued if not job.had_ended).items():
             taken_back = counted(count, "of its jobs was taken back", "of its jobs were taken back")
             log.warning("worker %s is gone; %s", short_id(worker_id or "unknown"), taken_back)
-        self._backend.announce({job.queue for job in rescued if job.state not in FINAL})
+        # Jobs of other queues may have waited for their room under a limit.
+        has_limits = bool(rescued) and bool(self._backend.limits.all())
+        queues = {job.queue for job in rescued if job.state not in FINAL}
+        self._backend.announce({ALL_QUEUES} if has_limits else queues)
         if any(job.state in FINAL for job in rescued):
             self._backend.announce_done()
         if self.on_rescued is not None:

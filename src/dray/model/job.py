@@ -81,6 +81,9 @@ class Enqueued(NamedTuple):
     replaced: bool = False  # the holder took what `on_conflict` says over from the request
 
 
+ALL_QUEUES = ""  # announced: workers hear it whichever queues they serve; no queue is called so
+
+
 class Claim(NamedTuple):
     """A job in a worker's hands. (id, worker_id, claim) is the fence that every later write carries."""
 
@@ -101,6 +104,14 @@ class Claim(NamedTuple):
     retry: str | None = None
     key: str | None = None
     held: bool = False  # limits count it while it runs
+    spans_queues: bool = False  # one of these limits is its task's: jobs of other queues may wait for its end
+
+    @property
+    def gives_room_to(self) -> set[str]:
+        """The queues in which jobs may have waited for its end."""
+        if self.spans_queues:
+            return {ALL_QUEUES}
+        return {self.queue} if self.held else set()
 
 
 class Held(NamedTuple):
@@ -227,3 +238,4 @@ class Demand(NamedTuple):
     limit: int
     ahead: int = 0
     tends: bool = True  # what has expired is cancelled first, and what is due is queued
+    ahead_in_turn: int = 0  # of those ahead, how many may have keys; with a limit, none

@@ -90,7 +90,7 @@ class NewJob:
     def with_key(self, key: str | None) -> NewJob:
         """The same job with another key."""
         if key is not None:
-            _check_text("key", key, KEY_CHARS)
+            check_key(key)
         job = object.__new__(NewJob)
         vars(job).update(vars(self), key=key)
         return job
@@ -174,6 +174,11 @@ def _problems(job: NewJob) -> Iterator[str]:
         yield f"on_parent_failure must be one of {', '.join(_POLICIES)}, not {shown(job.on_parent_failure)}"
     if len(job.tags) > TAGS:
         yield f"{len(job.tags)} tags are too many; at most {TAGS}"
+
+
+def check_key(key: str) -> None:
+    """`PayloadError` if a job cannot have this key."""
+    _check_text("key", key, KEY_CHARS)
 
 
 def _check_text(path: str, text: str, limit: int) -> None:

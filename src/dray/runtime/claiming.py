@@ -16,6 +16,7 @@ from dray.model.values import check_name, shown
 
 AHEAD = 250  # jobs; while one half runs, the other is claimed
 AHEAD_US = 50 * MILLISECOND  # of work
+_AHEAD_IN_TURN_US = 10 * MILLISECOND  # of jobs with keys: this much longer a key that is new waits for its turn
 _WEIGHTED_AHEAD = 10  # jobs that one turn of a weighted queue may claim ahead
 _SHORT_US = 500  # bodies that take less are over before another thread is awake
 _MAX_WEIGHT = 1_000_000
@@ -74,7 +75,9 @@ class ClaimPolicy:
             limit, ahead = min(limit, self._jobs_left), 0
         if capacity is not None:
             limit, ahead = (min(limit, max(0, capacity.slots - in_flight)) if capacity.tasks else 0), 0
-        return Demand(self._order(), self.tasks if capacity is None else capacity.tasks, limit, ahead)
+        in_turn = min(ahead, max(0, self.concurrency + self._ahead_in_turn() - in_flight - limit))
+        tasks = self.tasks if capacity is None else capacity.tasks
+        return Demand(self._order(), tasks, limit, ahead, ahead_in_turn=in_turn)
 
     @property
     def is_exhausted(self) -> bool:
@@ -108,6 +111,12 @@ class ClaimPolicy:
             return 0
         most = _WEIGHTED_AHEAD if self._is_weighted and len(self._weights) > 1 else AHEAD
         return int(min(most, AHEAD_US * self.concurrency / max(1.0, self._mean_us)))
+
+    def _ahead_in_turn(self) -> int:
+        """No more than one for each slot."""
+        if self._mean_us is None:
+            return 0
+        return int(self.concurrency * min(1.0, _AHEAD_IN_TURN_US / max(1.0, self._mean_us)))
 
     def _order(self) -> tuple[str, ...]:
         """The queues as listed. With weights: whose turn it is first. Where all are served: random."""

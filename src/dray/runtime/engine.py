@@ -266,8 +266,7 @@ class Engine:
                 self._poll_policy.may_have_work = True  # it may have enqueued something in its transaction
                 if execution.is_written:
                     self._tell_done()
-                    if execution.claim.held:
-                        self._backend.announce({execution.claim.queue})
+                    self._backend.announce(execution.claim.gives_room_to)
                     if self._events is not None:
                         self._events.completed(execution)
         while inbox.refused:
@@ -402,10 +401,10 @@ class Engine:
                 continue
             if not settled.locked:
                 has_grown = True
-                self._in_flight.written([settlement], settled)
+                _, queues = self._in_flight.written([settlement], settled)
                 if self._events is not None:
                     self._events.grown(settlement, new, settled)
-                self._backend.announce({job.queue for job in new})
+                self._backend.announce(queues.union(job.queue for job in new))
                 self._tell_done()
         return has_grown
 
@@ -440,6 +439,7 @@ class Engine:
             groups.setdefault(runner, []).append(execution)
         self._in_flight.take(executions)  # once each has a runner: the next beat releases a job that has none
         if keys:
+            self._claim_policy.gave_back(len(keys))
             self._in_flight.park(keys, self._fed_at)
             groups = {runner: [each for each in group if each not in keys] for runner, group in groups.items()}
         for runner, group in groups.items():

@@ -181,8 +181,8 @@ class InFlight:
                 continue  # another transaction has locked the row: tried again with the next batch
             del self.outcomes[settlement.id]
             execution = self.held.pop(settlement.id, None)
-            if execution is not None and execution.claim.held and settlement.id not in stale:
-                queues.add(execution.claim.queue)  # another worker may have waited for its room under a limit
+            if execution is not None and settlement.id not in stale:
+                queues |= execution.claim.gives_room_to
             if settlement.id in changed:
                 settlement = _as_written(settlement, settled)  # noqa: PLW2901 - the rest is about what is stored
             if settlement.id in stale:

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, cast
 from dray import codec
 from dray.convert.write import to_json
 from dray.errors import ConfigError, PayloadError
+from dray.model.new_job import check_key
 from dray.model.values import shown
 from dray.task.signature import parameters_of
 
@@ -28,6 +29,12 @@ class KeyOption:
 
     def of(self, text: str) -> str | None:
         """The key for these arguments, which are JSON text; None: the job has none."""
+        key = self._made_of(text)
+        if key is not None:
+            check_key(key)
+        return key
+
+    def _made_of(self, text: str) -> str | None:
         args = {**self.defaults, **codec.decode_args(text)}
         given = args if self.takes_all else {name: args.get(name) for name in self.names}
         if self.function is None:

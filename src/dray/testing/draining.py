@@ -174,6 +174,7 @@ class Drainer:
         notes.start_capture(self)
         self._register()
         if self._only is None:
+            core_of(self._app).declare_limits(self._backend)
             self._fire_schedules()
         while self._step():
             pass
@@ -223,14 +224,38 @@ class Drainer:
     def _claim(self) -> Claim | None:
         """The next job, in the order of the queues' names; None: none is ready."""
         work, tasks = self._backend.work, tuple(self._tasks)
-        while queues := work.look(self._id, Demand((), tasks, 1), serves_all=True).queues:
-            claims = work.exchange(self._id, (), Demand(tuple(queues), tasks, 1, tends=False)).claims
-            if not claims:
-                return None
-            if self._is_wanted(claims[0].id):
-                return claims[0]
-            self._aside.append(claims[0])
+        while queues := self._ready_queues():
+            brought = work.exchange(self._id, (), Demand(queues, tasks, 1, tends=False))
+            if not brought.claims:
+                if brought.goes_on:
+                    continue  # it has not looked at all keys yet
+                return self._take_past_others()
+            (claim,) = brought.claims
+            if not self._is_wanted(claim.id):
+                self._aside.append(claim)
+            elif not self._parks(claim):
+                return claim
         return None
+
+    def _ready_queues(self) -> tuple[str, ...]:
+        seen = self._backend.work.look(self._id, Demand((), tuple(self._tasks), 1), serves_all=True)
+        return tuple(seen.queues)
+
+    def _parks(self, claim: Claim) -> bool:
+        """Hands a job back that was enqueued by name, without the key that it should have."""
+        option = self._tasks[claim.task].options.key
+        key = None if option is None or claim.key is not None else option.of(claim.args)
+        if key is not None:
+            self._backend.work.exchange(self._id, [released(claim, self._clock.steady(), key)], NOTHING)
+        return key is not None
+
+    def _take_past_others(self) -> Claim | None:
+        """A job that is wanted, where limits keep it back only because of jobs that were set aside."""
+        if self._only is None or not any(claim.held for claim in self._aside):
+            return None
+        found = self._backend.jobs.get(sorted(self._only))
+        ready = [job.id for job in found if job.state == State.QUEUED and self._is_wanted(job.id)]
+        return next(iter(self._backend.work.take(self._id, ready[:1])), None)
 
     def _is_wanted(self, job_id: str) -> bool:
         return job_id not in self._failed and (self._only is None or job_id in self._only)
@@ -258,10 +283,19 @@ class Drainer:
         else:
             times = [job.run_at for job in self._scheduled() if self._is_wanted(job.id)]
             due_us = min(times) - self._backend.now() if times else None
+        opens_us = self._opens_us()
+        if opens_us is not None and (due_us is None or opens_us < due_us):
+            due_us = opens_us
         if due_us is None:
             return False
         self._clock.advance(max(1, due_us))
         return True
+
+    def _opens_us(self) -> int | None:
+        """How long it takes until a rate lets a job start; None: none waits for that."""
+        queues = self._ready_queues()
+        seen = self._backend.work.look(self._id, Demand(queues, tuple(self._tasks), 1))
+        return None if seen.opens_at is None or seen.is_ready else seen.opens_at - seen.now
 
     def _scheduled(self) -> list[Job]:
         found = self._backend.jobs.newest(_SCHEDULED, limit=_PAGE)

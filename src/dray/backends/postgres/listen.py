@@ -49,6 +49,7 @@ from dray.backends.postgres.session import WORKER_SPACE, lock_key
 from dray.backends.watch import Bell, Watch, rest
 from dray.errors import ConfigError
 from dray.log import log
+from dray.model.job import ALL_QUEUES
 from dray.sanitize import redact
 
 SAFETY_POLL = 1.0
@@ -316,7 +317,7 @@ class PostgresWatch(Watch):
             self._hear(note.relname.decode(), note.extra.decode())
 
     def _hear(self, channel: str, payload: str) -> None:
-        if channel == self._work and self._queues is not None and payload not in self._queues:
+        if channel == self._work and self._queues is not None and payload not in {ALL_QUEUES, *self._queues}:
             self._lull.is_due = True
             return
         if channel != self._ping.channel:

@@ -205,13 +205,14 @@ class PostgresSession(Session):
             self.later("gate_patience")
             self._is_gating = True
         claims: list[Claim] = []
-        limit, ahead, goes_on, stops_short = demand.limit, demand.ahead, False, False
+        limit, ahead, in_turn = demand.limit, demand.ahead, demand.ahead_in_turn
+        goes_on = stops_short = False
         for is_gated, group in groupby(demand.queues, gated.__contains__):
             for queues in [[queue] for queue in group if gated[queue]] if is_gated else [list(group)]:
                 if limit + ahead <= 0 or stops_short:
                     break
                 if is_gated:
-                    part = Gate(self, turns, queues[0], demand.tasks).claim(worker_id, limit, ahead)
+                    part = Gate(self, turns, queues[0], demand.tasks).claim(worker_id, limit, ahead, in_turn)
                     taken, stops_short = part.claims, part.stops_short
                     goes_on |= part.goes_on
                 else:
@@ -219,6 +220,7 @@ class PostgresSession(Session):
                     taken = self._claim_plain(worker_id, rest)()
                 claims += taken
                 ahead -= max(0, len(taken) - limit)
+                in_turn -= max(0, len(taken) - limit)
                 limit -= min(limit, len(taken))
         return lambda: Claimed(claims, goes_on)
 
@@ -230,9 +232,11 @@ class PostgresSession(Session):
         claims = starmap(Claim, self.rows("gate_claim", worker_id=worker_id, **given))
         return sorted(claims, key=lambda claim: place[claim.id])
 
-    def lock_limits(self, names: Sequence[str]) -> set[str] | None:
-        if self._is_users:
-            return None  # no other worker claims in their transaction, and the locks would last as long
+    @property
+    def claims_alone(self) -> bool:
+        return self._is_users  # no other worker claims in their transaction, and the locks would last as long
+
+    def lock_limits(self, names: Sequence[str]) -> set[str]:
         by_key = {str(lock_key(name)): name for name in names}
         locked = {row[0] for row in self.rows("gate_lock", space=LIMIT_SPACE, keys=sorted(by_key))}
         return {name for name in names if str(lock_key(name)) in locked}

@@ -198,7 +198,7 @@ class SqliteSession(Session):
 
     def claim(self, worker_id: str, demand: Demand, turns: Turns) -> Later[Claimed]:
         claimed: list[Claim] = []
-        limit, ahead, goes_on = demand.limit, demand.ahead, False
+        limit, ahead, in_turn, goes_on = demand.limit, demand.ahead, demand.ahead_in_turn, False
         for queue in demand.queues:
             if limit + ahead <= 0:
                 break
@@ -206,7 +206,7 @@ class SqliteSession(Session):
             if not is_allowed:
                 continue
             if is_gated:
-                gated = Gate(self, turns, queue, demand.tasks).claim(worker_id, limit, ahead)
+                gated = Gate(self, turns, queue, demand.tasks).claim(worker_id, limit, ahead, in_turn)
                 claimed += gated.claims
                 goes_on |= gated.goes_on
                 if gated.stops_short:
@@ -218,16 +218,21 @@ class SqliteSession(Session):
                     self.run("job_claim", worker_id=worker_id, ids=ids, limit=limit)
                     claimed += self._claimed("job_claimed", worker_id, ids)
             ahead -= max(0, count - limit)
+            in_turn -= max(0, count - limit)
             limit -= min(limit, count)
         return lambda: Claimed(claimed, goes_on)
 
     def take(self, worker_id: str, keys: Mapping[str, str | None], held: Sequence[str], limit: int) -> list[Claim]:
         taken = json.dumps([*keys])
         self.run("gate_claim", worker_id=worker_id, ids=taken, held=list(held), limit=limit)
-        return [claim._replace(held=bool(claim.held)) for claim in self._claimed("gate_claimed", worker_id, taken)]
+        return self._claimed("gate_claimed", worker_id, taken)
 
-    def lock_limits(self, names: Sequence[str]) -> set[str] | None:  # noqa: ARG002 - as elsewhere
-        return None  # there is one writer
+    @property
+    def claims_alone(self) -> bool:
+        return True
+
+    def lock_limits(self, names: Sequence[str]) -> set[str]:
+        return set(names)
 
     def _claimed(self, name: Literal["job_claimed", "gate_claimed"], worker_id: str, ids: str) -> list[Claim]:
         rows: list[list[Any]] = _loads(self.rows(name, worker_id=worker_id, ids=ids)[0][0])

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -72,7 +72,7 @@ class _Candidate(NamedTuple):
     rank: tuple[int, int, str]  # its priority, negated; its time; its id
     task: str
     key: str | None
-    place: _Place | None = None
+    has_wrapped: bool = False  # it was found after the claim had begun with the first key again
 
     @property
     def id(self) -> str:
@@ -94,6 +94,13 @@ class Opening(NamedTuple):
     opens_at: int | None  # else: when to look again, by the database's clock; None: when something changes
 
 
+class _Scopes(NamedTuple):
+    """Whose rules count the jobs of a task in a queue: those of the task, of the queue, of both or of none."""
+
+    together: list[tuple[str, str]]  # scope and name of rules for all jobs
+    by_key: list[tuple[str, str]]  # and of those for each key
+
+
 @dataclass
 class _Rooms:
     """How many more jobs may start now under each rule of a queue and its tasks."""
@@ -101,8 +108,9 @@ class _Rooms:
     queue: str
     rules: Sequence[Rule]
     free: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
-    by_key: dict[tuple[str, str, str], int | None] = field(default_factory=dict[tuple[str, str, str], int | None])
+    by_key: dict[tuple[str, str, str], int] = field(default_factory=dict[tuple[str, str, str], int])
     opens_at: int | None = None  # the earliest time at which a rate lets something start
+    _scopes_of: dict[str, _Scopes] = field(default_factory=dict[str, _Scopes])
 
     def count(self, tx: Session) -> None:
         """Reads what runs and what has started, as it is at this moment."""
@@ -127,10 +135,19 @@ class _Rooms:
         scope = rule.scope, rule.name
         self.free[scope] = min(room, self.free.get(scope, room))
 
-    def note_key(self, task: str, key: str, of_task: int | None, of_queue: int | None) -> None:
+    def key_rules(self, task: str) -> dict[str, int | bool | None]:
+        """What the jobs of each key are limited to, as the statements take it."""
+        given: dict[str, int | bool | None] = {}
+        for scope, name in (("task", task), ("queue", self.queue)):
+            rules = [rule for rule in self.rules if (rule.scope, rule.name) == (scope, name)]
+            given[f"{scope}_key_limit"] = next((rule.most for rule in rules if rule.kind == Kind.KEY_LIMIT), None)
+            given[f"{scope}_has_key_rate"] = any(rule.kind == Kind.KEY_RATE for rule in rules)
+        return given
+
+    def note_key(self, task: str, key: str, of_task: int, of_queue: int) -> None:
         """What was read of a key. What this claim has taken of it since is not forgotten."""
-        self.by_key.setdefault(("task", task, key), of_task)
-        self.by_key.setdefault(("queue", self.queue, key), of_queue)
+        for scope in self._scopes(task).by_key:
+            self.by_key.setdefault((*scope, key), of_task if scope[0] == "task" else of_queue)
 
     def is_closed(self, task: str) -> bool:
         """Whether no job of a task may start, whatever its key."""
@@ -142,47 +159,59 @@ class _Rooms:
 
     def fits(self, each: _Candidate) -> bool:
         """Whether there is room for a job."""
-        rooms = [self.free.get(scope) for scope in self._scopes(each.task)]
-        rooms += [self.by_key.get(scope) for scope in self._keys(each)]
-        return all(room is None or room > 0 for room in rooms)
+        return all(self.free[scope] > 0 for scope in self._scopes(each.task).together) and all(
+            self.by_key[scope] > 0 for scope in self._keys(each)
+        )
 
     def admit(self, each: _Candidate) -> bool:
         """Takes the room that a job needs, if there is as much."""
         if not self.fits(each):
             return False
-        for scope in self._scopes(each.task):
-            if scope in self.free:
-                self.free[scope] -= 1
-        for scope in self._keys(each):
-            room = self.by_key.get(scope)
-            self.by_key[scope] = None if room is None else room - 1
+        free, by_key = self.free, self.by_key
+        scopes, keys = self._scopes(each.task).together, self._keys(each)
+        for scope in scopes:
+            free[scope] -= 1
+        for scope in keys:
+            by_key[scope] -= 1
         return True
 
-    def _scopes(self, task: str) -> tuple[tuple[str, str], ...]:
-        return ("task", task), ("queue", self.queue)
+    def _keys(self, each: _Candidate) -> list[tuple[str, str, str]]:
+        return [] if each.key is None else [(*scope, each.key) for scope in self._scopes(each.task).by_key]
 
-    def _keys(self, each: _Candidate) -> tuple[tuple[str, str, str], ...]:
-        if each.key is None:
-            return ()
-        return ("task", each.task, each.key), ("queue", self.queue, each.key)
+    def _scopes(self, task: str) -> _Scopes:
+        found = self._scopes_of.get(task)
+        if found is None:
+            both = ("task", task), ("queue", self.queue)
+            rules = [rule for rule in self.rules if (rule.scope, rule.name) in both]
+            by_key = {(rule.scope, rule.name) for rule in rules if rule.kind in KEY_KINDS}
+            together = {(rule.scope, rule.name) for rule in rules if rule.kind not in KEY_KINDS}
+            found = self._scopes_of[task] = _Scopes(sorted(together), sorted(by_key))
+        return found
 
-    def counts(self, each: _Candidate) -> bool:
-        """Whether a job counts for limits while it runs."""
-        scopes = self._scopes(each.task)
-        return each.key is not None or any((rule.scope, rule.name) in scopes for rule in self.rules)
+    def is_limited(self, task: str) -> bool:
+        """Whether a rule counts the jobs of a task."""
+        scopes = self._scopes(task)
+        return bool(scopes.together or scopes.by_key)
+
+    def spans_queues(self, task: str) -> bool:
+        """Whether jobs of a task count for a limit that holds in other queues too."""
+        scopes = self._scopes(task)
+        return ("task", task) in scopes.together or ("task", task) in scopes.by_key
 
     def locks(self, each: _Candidate) -> list[str]:
         """The names of what has to be counted under a lock for this job."""
-        names = [f"{scope}:{name}" for scope, name in self._scopes(each.task) if (scope, name) in self.free]
-        keyed = {(rule.scope, rule.name) for rule in self.rules if rule.kind in KEY_KINDS}
-        names += [f"{scope}:{name}:{key}" for scope, name, key in self._keys(each) if (scope, name) in keyed]
+        scopes = self._scopes(each.task)
+        names = [f"{scope}:{name}" for scope, name in scopes.together]
+        if each.key is not None:
+            names += [f"{scope}:{name}:{each.key}" for scope, name in scopes.by_key]
         return names
 
     def starts(self, claims: Iterable[Claim]) -> list[tuple[str, str, str, int, int]]:
         """What these claims spend: scope, name, key, period and number, as `starts_add` takes them."""
         spent: Counter[tuple[str, str, str, int]] = Counter()
-        for claim in claims:
-            for rule in self.rules:
+        rates = [rule for rule in self.rules if rule.period_us]
+        for claim in claims if rates else ():
+            for rule in rates:
                 if (rule.scope, rule.name) not in {("task", claim.task), ("queue", self.queue)}:
                     continue
                 if rule.kind == Kind.RATE:
@@ -209,21 +238,25 @@ class Gate:
 
     def look(self, now: int) -> Opening:
         """Whether something could start."""
-        for each in self._in_order(1):
+        for each in self._in_order(dict.fromkeys(self._ready, 1)):
             if self._rooms.admit(each):
                 for line, place in self._left.items():  # for the claim, which is to find the same
                     self._turns.rest_at(line, place)
                 return Opening(is_open=True, opens_at=None)
         return Opening(self._goes_on, self._opens_at(now))
 
-    def claim(self, worker_id: str, limit: int, ahead: int) -> Gated:
-        """Takes up to `limit` jobs to run now, and up to `ahead` more that are under no limit."""
-        chosen, stops_short = self._choose(limit, ahead)
+    def claim(self, worker_id: str, limit: int, ahead: int, in_turn: int) -> Gated:
+        """Takes up to `limit` jobs to run now, and up to `ahead` more that are under no limit; with keys only up to
+        `in_turn`, or a new key would wait for all that were claimed before it."""
+        chosen, stops_short = self._choose(limit, ahead, in_turn)
         chosen = self._recounted(chosen)
         if not chosen:
             return Gated([], self._goes_on, stops_short)
-        held = [each.id for each in chosen if self._rooms.counts(each)]
+        held = [each.id for each in chosen if each.key is not None or self._rooms.is_limited(each.task)]
         claims = self._tx.take(worker_id, {each.id: each.key for each in chosen}, held, limit)
+        spanning = {task for task, _ in self._ready if self._rooms.spans_queues(task)}
+        if spanning:
+            claims = [claim._replace(spans_queues=claim.task in spanning) for claim in claims]
         taken = {claim.id for claim in claims}
         for each in chosen:
             if each.key is not None and each.id in taken:
@@ -232,10 +265,12 @@ class Gate:
             self._tx.later("starts_add", scope=scope, name=name, key=key, period_us=period_us, n=n)
         return Gated(claims, self._goes_on, stops_short)
 
-    def _choose(self, limit: int, ahead: int) -> tuple[list[_Candidate], bool]:
+    def _choose(self, limit: int, ahead: int, in_turn: int) -> tuple[list[_Candidate], bool]:
         chosen: list[_Candidate] = []
-        for each in self._in_order(limit + ahead):
-            if len(chosen) >= limit and self._rooms.counts(each):
+        most = {line: limit + self._more(*line, ahead, in_turn) for line in self._ready}
+        # One more of each line than may be taken: what comes after it waits too.
+        for each in self._in_order({line: count + 1 for line, count in most.items()}):
+            if len(chosen) >= most[each.task, each.key is not None]:
                 if self._rooms.fits(each):
                     return chosen, True
             elif self._rooms.admit(each):
@@ -246,12 +281,12 @@ class Gate:
 
     def _recounted(self, chosen: list[_Candidate]) -> list[_Candidate]:
         """Those for which there is still room once all that they count for is locked."""
+        if self._tx.claims_alone:
+            return chosen
         names = sorted({name for each in chosen for name in self._rooms.locks(each)})
         if not names:
             return chosen
         locked = self._tx.lock_limits(names)
-        if locked is None:
-            return chosen
         self._goes_on |= len(locked) < len(names)
         allowed = [each for each in chosen if locked.issuperset(self._rooms.locks(each))]
         self._rooms.count(self._tx)
@@ -260,26 +295,35 @@ class Gate:
             if each.key is not None:
                 by_task[each.task].append(each.key)
         for task, keys in by_task.items():
-            for row in self._tx.rows("key_rooms", keys=sorted(set(keys)), task=task, queue=self._queue):
+            given = {"task": task, "queue": self._queue, **self._rooms.key_rules(task)}
+            for row in self._tx.rows("key_rooms", keys=sorted(set(keys)), **given):
                 self._rooms.note_key(task, *row)
         return [each for each in allowed if self._rooms.admit(each)]
 
-    def _in_order(self, most: int) -> Iterator[_Candidate]:
-        """Jobs by priority; those of one priority by their time, of a line with keys in turns."""
+    def _more(self, task: str, is_keyed: bool, ahead: int, in_turn: int) -> int:  # noqa: FBT001 - as it is read
+        """How many jobs of a line may be claimed ahead."""
+        if self._rooms.is_limited(task):
+            return 0
+        return in_turn if is_keyed else ahead
+
+    def _in_order(self, most: Mapping[tuple[str, bool], int]) -> Iterator[_Candidate]:
+        """Jobs by priority; those of one priority by their time, of a line with keys in turns. `most`: of a line."""
         lines: list[tuple[tuple[int, int, str], int, _Candidate, Iterator[_Candidate]]] = []
         for number, (task, is_keyed) in enumerate(self._ready):
-            room = self._rooms.room(task, most)
+            room = self._rooms.room(task, most[task, is_keyed])
             if room:
                 line = self._keyed(task, room) if is_keyed else self._plain(task, room)
                 first = next(line, None)
                 if first is not None:
                     heapq.heappush(lines, (first.rank, number, first, line))
         while lines:
-            _, number, each, line = heapq.heappop(lines)
+            _, number, each, line = lines[0]
             yield each
             following = None if self._rooms.is_closed(each.task) else next(line, None)
-            if following is not None:
-                heapq.heappush(lines, (following.rank, number, following, line))
+            if following is None:
+                heapq.heappop(lines)
+            else:
+                heapq.heapreplace(lines, (following.rank, number, following, line))
 
     def _plain(self, task: str, most: int) -> Iterator[_Candidate]:
         for priority, run_at, job_id in self._tx.rows("line_plain", queue=self._queue, task=task, limit=most):
@@ -289,6 +333,7 @@ class Gate:
         """The jobs of a line with keys: by priority, then one of each key that has room, then one more of each."""
         line = self._queue, task
         given = {"queue": self._queue, "task": task}
+        rules = self._rooms.key_rules(task)
         hops, place = _HOPS, self._turns.leave(line)
         if place is not None:
             self._left[line] = place
@@ -302,13 +347,14 @@ class Gate:
                     self._rest(line, _Place(priority, after, has_wrapped))
                     return
                 n = 0
-                for key, n, of_task, of_queue, run_at, job_id in self._tx.rows(
-                    "turn_hop", **given, priority=priority, after=after, until=until, hops=hops, limit=most
-                ):
+                way = {"priority": priority, "after": after, "until": until, "hops": hops, "limit": most}
+                for key, n, of_task, of_queue, run_at, job_id in self._tx.rows("turn_hop", **given, **rules, **way):
+                    if key is None:
+                        break
                     self._rooms.note_key(task, key, of_task, of_queue)
-                    if min(1 if of_task is None else of_task, 1 if of_queue is None else of_queue) > 0:
+                    if of_task > 0 and of_queue > 0:
                         rank = (-priority, run_at, job_id)
-                        opened.append(_Candidate(rank, task, key, _Place(priority, key, has_wrapped)))
+                        opened.append(_Candidate(rank, task, key, has_wrapped))
                         yield opened[-1]
                     if n == hops:
                         self._rest(line, _Place(priority, key, has_wrapped))
@@ -342,10 +388,11 @@ class Gate:
 
     def _remember(self, each: _Candidate) -> None:
         line = self._queue, each.task
-        self._turns.took(line, each.key or "")
-        if line in self._left and each.place is not None:
+        key = each.key or ""
+        self._turns.took(line, key)
+        if line in self._left:
             # It goes on from there, and not from the first key: those before it were looked at in earlier claims.
-            self._turns.rest_at(line, each.place)
+            self._turns.rest_at(line, _Place(-each.rank[0], key, each.has_wrapped))
 
     def _opens_at(self, now: int) -> int | None:
         """When a rate lets something start. Of keys that is not known: they are looked at again in a slice's time."""

@@ -65,9 +65,17 @@ def _packed(settlement: Settlement, new: Sequence[NewJob], steady: int) -> str:
     the class of the error beside the settlement: a rescuer of an earlier release would not know what they are."""
     ages = {"started": steady - settlement.started, "finished": steady - settlement.finished}
     given = settlement._asdict() | ages
-    del given["task"]
+    del given["task"], given["key"]  # of a job that goes back, the next worker finds the key again
     error_class = given.pop("error_class")
-    return json.dumps({"settlement": given, "new": [asdict(job) for job in new], "error_class": error_class})
+    return json.dumps({"settlement": given, "new": [_fields(job) for job in new], "error_class": error_class})
+
+
+def _fields(job: NewJob) -> dict[str, Any]:
+    """Without a key that it has not: a rescuer of an earlier release knows none."""
+    given = asdict(job)
+    if job.key is None:
+        del given["key"]
+    return given
 
 
 def _unpacked(worker_id: str, task: str, text: str, left_at: int) -> Left:

@@ -31,33 +31,6 @@ SELECT priority FROM dray_jobs
 WHERE state = 'parked' AND queue = :queue AND task = :task AND priority < :below
 ORDER BY priority DESC LIMIT 1
 
--- name: turn_hop
--- The keys after one, in their order, that have room, each with its first job: one entry of the index is read for a key,
--- however many jobs it has. The last key, and that at which the hops are used up, come whether they have room or not.
-WITH RECURSIVE hop (key, next, n) AS (
-    SELECT first.key, (SELECT min(j.key) FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue = :queue
-        AND j.task = :task AND j.priority = :priority AND j.key > first.key), 1
-    FROM (SELECT min(j.key) AS key FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue = :queue
-        AND j.task = :task AND j.priority = :priority AND j.key > :after) AS first
-    WHERE first.key IS NOT NULL AND (CAST(:until AS text) IS NULL OR first.key <= :until)
-    UNION ALL
-    SELECT hop.next, (SELECT min(j.key) FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue = :queue
-        AND j.task = :task AND j.priority = :priority AND j.key > hop.next), hop.n + 1
-    FROM hop
-    WHERE hop.next IS NOT NULL AND hop.n < :hops AND (CAST(:until AS text) IS NULL OR hop.next <= :until)
-)
-SELECT line.key, line.n, line.of_task, line.of_queue,
-    (SELECT j.run_at FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue = :queue AND j.task = :task
-        AND j.priority = :priority AND j.key = line.key ORDER BY j.run_at, j.id LIMIT 1),
-    (SELECT j.id FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue = :queue AND j.task = :task
-        AND j.priority = :priority AND j.key = line.key ORDER BY j.run_at, j.id LIMIT 1)
-FROM (
-    SELECT hop.key, hop.n, hop.next, $key_room(task, hop.key) AS of_task, $key_room(queue, hop.key) AS of_queue FROM hop
-) AS line
-WHERE line.n = :hops OR line.next IS NULL OR line.next > :until
-    OR (coalesce(line.of_task, 1) > 0 AND coalesce(line.of_queue, 1) > 0)
-LIMIT :limit
-
 -- name: turn_more
 -- The first jobs of one key.
 SELECT run_at, id FROM dray_jobs

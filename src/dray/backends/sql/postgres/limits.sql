@@ -49,3 +49,30 @@ FROM (SELECT $now AS now) AS m
 WHERE j.id $in_picked AND (j.expires_at IS NULL OR j.expires_at > m.now)
 RETURNING CAST(j.id AS text), j.claim, j.task, j.queue, j.args, j.attempt, j.max_attempts, j.crashes, j.max_crashes, j.timeout,
     j.priority, j.run_at, CAST(j.workflow_id AS text), j.headers, j.retry, j.key, j.held
+
+-- name: turn_hop
+-- The keys after one, in their order, that have room, each with its first job: one entry of the index is read for a key,
+-- however many jobs it has. A key at which the hops are used up comes whether it has room or not. After the last key comes
+-- a row without one: its number says how many there were.
+WITH RECURSIVE hop (key, run_at, id, n) AS (
+    SELECT first.key, first.run_at, first.id, 1
+    FROM (SELECT 1) AS one LEFT JOIN (
+        SELECT j.key, j.run_at, j.id FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue = :queue
+            AND j.task = :task AND j.priority = :priority AND j.key > :after ORDER BY j.key, j.run_at, j.id LIMIT 1
+    ) AS first ON TRUE
+    UNION ALL
+    SELECT following.key, following.run_at, following.id, hop.n + 1
+    FROM hop LEFT JOIN LATERAL (
+        SELECT j.key, j.run_at, j.id FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue = :queue
+            AND j.task = :task AND j.priority = :priority AND j.key > hop.key ORDER BY j.key, j.run_at, j.id LIMIT 1
+    ) AS following ON TRUE
+    WHERE hop.key IS NOT NULL AND hop.n < :hops AND (CAST(:until AS text) IS NULL OR hop.key <= :until)
+)
+SELECT line.key, line.n, line.of_task, line.of_queue, line.run_at, line.id
+FROM (
+    SELECT CASE WHEN CAST(:until AS text) IS NULL OR hop.key <= :until THEN hop.key END AS key, hop.n, hop.run_at,
+        hop.id, $key_room(task, hop.key) AS of_task, $key_room(queue, hop.key) AS of_queue
+    FROM hop LIMIT :hops
+) AS line
+WHERE line.key IS NULL OR line.n = :hops OR (line.of_task > 0 AND line.of_queue > 0)
+LIMIT :limit

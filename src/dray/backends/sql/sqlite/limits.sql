@@ -18,6 +18,33 @@ WHERE dray_jobs.id = given.value AND state IN ('queued', 'parked')
 -- name: gate_claimed
 -- As `job_claimed`, with keys.
 SELECT json_group_array(json_array(j.id, j.claim, j.task, j.queue, j.args, j.attempt, j.max_attempts, j.crashes,
-    j.max_crashes, CAST(j.timeout AS text), j.priority, j.run_at, j.workflow_id, j.headers, j.retry, j.key, j.held))
+    j.max_crashes, CAST(j.timeout AS text), j.priority, j.run_at, j.workflow_id, j.headers, j.retry, j.key,
+    json(CASE WHEN j.held THEN 'true' ELSE 'false' END)))
 FROM json_each(:ids) AS given CROSS JOIN dray_jobs AS j ON j.id = given.value
 WHERE j.state = 'running' AND +j.worker_id = :worker_id
+
+-- name: turn_hop
+-- The keys after one, in their order, that have room, each with its first job: one entry of the index is read for a key,
+-- however many jobs it has. A key at which the hops are used up comes whether it has room or not. After the last key comes
+-- a row without one: its number says how many there were.
+-- The inner LIMIT keeps the rooms of a key from being counted twice.
+WITH RECURSIVE hop (key, n) AS (
+    SELECT (SELECT j.key FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue = :queue AND j.task = :task
+        AND j.priority = :priority AND j.key > :after ORDER BY j.key LIMIT 1), 1
+    UNION ALL
+    SELECT (SELECT j.key FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue = :queue AND j.task = :task
+        AND j.priority = :priority AND j.key > hop.key ORDER BY j.key LIMIT 1), hop.n + 1
+    FROM hop WHERE hop.key IS NOT NULL AND hop.n < :hops AND (:until IS NULL OR hop.key <= :until)
+)
+SELECT line.key, line.n, line.of_task, line.of_queue,
+    (SELECT j.run_at FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue = :queue AND j.task = :task
+        AND j.priority = :priority AND j.key = line.key ORDER BY j.run_at, j.id LIMIT 1),
+    (SELECT j.id FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue = :queue AND j.task = :task
+        AND j.priority = :priority AND j.key = line.key ORDER BY j.run_at, j.id LIMIT 1)
+FROM (
+    SELECT CASE WHEN :until IS NULL OR hop.key <= :until THEN hop.key END AS key, hop.n,
+        $key_room(task, hop.key) AS of_task, $key_room(queue, hop.key) AS of_queue
+    FROM hop LIMIT :hops
+) AS line
+WHERE line.key IS NULL OR line.n = :hops OR (line.of_task > 0 AND line.of_queue > 0)
+LIMIT :limit

@@ -1,0 +1,371 @@
+"""Limits, rates and turns over several worker processes, judged by what their bodies have recorded.
+
+A body's interval is taken from inside it, by one clock for all processes: its first line and its last one. That of a
+body whose worker was killed ends when the signal was sent. So two intervals that overlap are two bodies that ran at
+the same time, and no moment between two looks is missed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from dray.app_interface import core_of
+from dray.instants import SECOND
+from dray.model.job import Job
+from dray.model.new_job import NewJob
+from tests.processes import apps_gated
+from tests.processes.harness import Fleet, Process, side_by_side
+from tests.processes.ledger import Entry
+from tests.processes.places import Together, on_both
+
+IS_LONG = "DRAY_SOAK_SECONDS" in os.environ
+SECONDS = float(os.environ.get("DRAY_SOAK_SECONDS", "4"))
+PROCESSES, KILLS = (8, 100) if IS_LONG else (4, 8)
+LEASE = 1.0
+KEYS = ("a", "b", "c", "d", "e")
+BACKLOG = 120  # jobs that are kept waiting while workers are killed
+
+# Bodies, by what they have recorded
+
+
+class Interval(NamedTuple):
+    label: str
+    key: str
+    began: float
+    ended: float
+
+
+def intervals(fleet: Fleet, killed_at: Mapping[int, float]) -> list[Interval]:
+    """Of all bodies so far. One that still runs has no end yet."""
+    open_: dict[tuple[str, int, int], Entry] = {}
+    found: list[Interval] = []
+    for entry in fleet.ledger.entries():
+        body = entry.label, entry.attempt, entry.pid
+        if entry.what == "start":
+            assert body not in open_, f"attempt {entry.attempt} of {entry.label} has two bodies"
+            open_[body] = entry
+        else:
+            found.append(Interval(entry.label, entry.more, open_.pop(body).at, entry.at))
+    found += [Interval(e.label, e.more, e.at, killed_at.get(e.pid, float("inf"))) for e in open_.values()]
+    return found
+
+
+def most_at_once(some: Iterable[Interval]) -> int:
+    """The largest number that ran at the same time."""
+    steps = sorted(step for each in some for step in ((each.began, 1), (each.ended, -1)))
+    return max(itertools.accumulate(change for _, change in steps), default=0)
+
+
+def most_by_key(some: Iterable[Interval]) -> dict[str, int]:
+    ranked = sorted(some, key=lambda each: each.key)
+    return {key: most_at_once(part) for key, part in itertools.groupby(ranked, key=lambda each: each.key)}
+
+
+def enqueue(fleet: Fleet, task: str, args: Sequence[Mapping[str, object]], **using: object) -> list[str]:
+    """As a producer that has the code would; `using` may hold a function of the arguments for each option."""
+    made = [
+        NewJob(
+            id=core_of(fleet.app).new_id(),
+            task=f"{apps_gated.NAME}.{task}",
+            args=json.dumps(each),
+            **{name: value(each) if callable(value) else value for name, value in using.items()},  # type: ignore[arg-type]
+        )
+        for each in args
+    ]
+    return [each.id for each in core_of(fleet.app).backend.jobs.enqueue(made)]
+
+
+def jobs(fleet: Fleet, ids: Sequence[str]) -> list[Job]:
+    return core_of(fleet.app).backend.jobs.get(ids)
+
+
+def start(fleet: Fleet, weakened: str = "", **options: object) -> Process:
+    environment = {apps_gated.WEAKENED: weakened}
+    return fleet.start(apps_gated.NAME, environment=environment, lease=LEASE, **options)
+
+
+# Never over a limit
+
+
+def test_no_limit_is_ever_exceeded_while_workers_are_killed_and_stopped(fleets: list[Fleet]) -> None:
+    side_by_side(fleets, storm)
+
+
+def storm(fleet: Fleet) -> None:
+    rng = random.Random(16)
+    numbers = itertools.count()
+    workers = [fleet.launch(apps_gated.NAME, lease=LEASE, concurrency=4) for _ in range(PROCESSES)]
+    fleet.until(lambda: len(fleet.live_workers()) == PROCESSES, "all workers")
+    killed_at: dict[int, float] = {}
+    ids: list[str] = []
+    for _ in range(KILLS):
+        ids += top_up(fleet, rng, numbers)
+        time.sleep(rng.uniform(0.2, 1.2) * SECONDS / KILLS)
+        at, stopped = rng.sample(range(PROCESSES), 2)
+        if rng.random() < 0.4:
+            fleet.still(workers[stopped])
+            time.sleep(rng.uniform(0.05, 0.3))
+            workers[stopped].go_on()
+        killed_at[workers[at].pid] = time.monotonic()
+        workers[at].kill()
+        workers[at] = fleet.launch(apps_gated.NAME, lease=LEASE, concurrency=4)
+    fleet.until(lambda: fleet.states() == {"completed": len(ids)}, "all jobs to complete", seconds=SECONDS + 90)
+
+    some = intervals(fleet, killed_at)
+    by_key = most_by_key(some)
+    assert by_key.pop("") == 4  # no more, and they ran at the same time
+    assert by_key == dict.fromkeys(KEYS, 1)
+    assert {each.label for each in some} == {str(number) for number in range(next(numbers))}
+    cut_short = {each.ended for each in some} & set(killed_at.values())
+    assert cut_short, "no worker was killed while it ran a body"
+    print(f"{len(some)} bodies, {len(killed_at)} kills, of which {len(cut_short)} cut bodies short")
+    for worker in workers:
+        fleet.until(lambda: fleet.worker_of(worker), "the last ones to be up")  # noqa: B023
+        assert worker.end() == 0
+    fleet.audit()
+
+
+def top_up(fleet: Fleet, rng: random.Random, numbers: Iterable[int]) -> list[str]:
+    """Keeps both tasks busy: each key at two priorities, and a third of the jobs fail at first."""
+    missing = BACKLOG - len(fleet.sql("SELECT id FROM dray_jobs WHERE state IN ('queued', 'parked')"))
+    args = [
+        {"label": str(number), "seconds": rng.uniform(0.002, 0.03), "fails": max(0, rng.randrange(3) - 1)}
+        for number in itertools.islice(numbers, max(0, missing))
+    ]
+    half = len(args) // 2
+    keyed = [{**each, "key": rng.choice(KEYS)} for each in args[:half]]
+    many = {"max_attempts": apps_gated.MANY, "max_crashes": apps_gated.MANY}
+    return [
+        *enqueue(fleet, "alone", keyed, key=_key_of, priority=_drawn(rng), **many),
+        *enqueue(fleet, "four", args[half:], **many),
+    ]
+
+
+def _key_of(args: Mapping[str, str]) -> str:
+    return args["key"]
+
+
+def _tenant_of(args: Mapping[str, str]) -> str:
+    return args["tenant"]
+
+
+def _drawn(rng: random.Random) -> Callable[[object], int]:
+    return lambda _: rng.choice((0, 5))
+
+
+# The controls: what the test above would see if claims did not lock what they count, or did not count again
+
+
+def test_without_the_lock_of_a_claim_limits_are_exceeded(postgres_yard: Fleet) -> None:
+    is_exceeded_by(postgres_yard, "no lock")
+
+
+def test_with_what_was_counted_before_the_lock_limits_are_exceeded(postgres_yard: Fleet) -> None:
+    is_exceeded_by(postgres_yard, "stale count")
+
+
+def is_exceeded_by(fleet: Fleet, weakened: str) -> None:
+    rng, numbers = random.Random(16), itertools.count()
+    workers = [start(fleet, weakened, concurrency=4) for _ in range(3)]
+
+    def is_exceeded() -> bool:
+        top_up(fleet, rng, numbers)
+        by_key = most_by_key(intervals(fleet, {}))
+        return any(most > (1 if key else 4) for key, most in by_key.items())
+
+    fleet.until(is_exceeded, "a limit to be exceeded", seconds=60)
+    for worker in workers:
+        worker.kill()
+
+
+# Slots come back
+
+
+def test_a_killed_worker_gives_its_slot_back_in_time(fleets: list[Fleet]) -> None:
+    side_by_side(fleets, back_in_time)
+
+
+def back_in_time(fleet: Fleet) -> None:
+    """Two seconds on SQLite, the lease and two seconds on PostgreSQL. A busy machine may need a second try."""
+    bound = 2.0 if fleet.is_sqlite else LEASE + 2
+    took: list[float] = []
+    victim = start(fleet, concurrency=1)
+    while len(took) < 4 and (not took or took[-1] > bound):
+        here, next_ = f"here {len(took)}", f"next {len(took)}"
+        args = [{"label": label, "key": "k", "path": str(fleet.folder / label)} for label in (here, next_)]
+        (fleet.folder / next_).touch()
+        enqueue(fleet, "until_there", args[:1], key="k")
+        fleet.until(lambda: fleet.ledger.starts(here), "the first attempt")  # noqa: B023
+        waiting = enqueue(fleet, "until_there", args[1:], key="k")
+        successor = start(fleet, concurrency=1)
+        killed_at = victim.kill()
+        (began,) = fleet.until(lambda: fleet.ledger.starts(next_), "the job that has waited")  # noqa: B023
+        took.append(began.at - killed_at)
+        fleet.until(lambda: not fleet.sql("SELECT 1 FROM dray_jobs WHERE state <> 'completed'"), "all to end")
+        assert [job.state for job in jobs(fleet, waiting)] == ["completed"]
+        victim = successor
+    assert took[-1] <= bound, took
+    fleet.audit()
+
+
+def test_a_job_that_waits_for_a_slot_of_another_worker_starts_when_that_one_is_free(together: Together) -> None:
+    together.wait(woken)
+
+
+@on_both
+def woken(fleet: Fleet) -> None:
+    """Of another worker, and in another queue: nobody but the limit connects them. Not by the poll each 5 s."""
+    bound = 1.0
+    workers = [start(fleet, concurrency=1, queues=[queue]) for queue in ("left", "right")]
+    took: list[float] = []
+    while len(took) < 4 and (not took or took[-1] > bound):
+        left, right = (f"{queue} {len(took)}" for queue in ("left", "right"))
+        (fleet.folder / right).touch()
+        for label, queue in ((left, "left"), (right, "right")):
+            args = {"label": label, "key": queue, "path": str(fleet.folder / label)}
+            enqueue(fleet, "until_there", [args], key=queue, queue=queue)
+            fleet.until(lambda: fleet.ledger.starts(left), "the first job")  # noqa: B023
+        is_looked_at(fleet)
+        assert fleet.ledger.starts(right) == []
+        (fleet.folder / left).touch()
+        (began,) = fleet.until(lambda: fleet.ledger.starts(right), "the second job")  # noqa: B023
+        (ended,) = fleet.ledger.ends(left)
+        assert began.at >= ended.at
+        took.append(began.at - ended.at)
+    assert took[-1] <= bound, took
+    for worker in workers:
+        assert worker.end() == 0
+    fleet.audit()
+
+
+def is_looked_at(fleet: Fleet) -> None:
+    """Waits until a worker has had the time to look at what is ready, twice: it finds nothing that may start."""
+    time.sleep(0.3)
+
+
+# Rates
+
+
+def test_no_more_start_in_any_second_than_the_rate_allows_however_many_workers_there_are(together: Together) -> None:
+    together.wait(paced)
+
+
+@on_both
+def paced(fleet: Fleet) -> None:
+    rate, seconds = 40, SECONDS if IS_LONG else 2.5
+    workers = [start(fleet, concurrency=4) for _ in range(2)]
+    count = int(rate * seconds)
+    enqueue(fleet, "paced", [{"label": str(number)} for number in range(count)])
+    fleet.until(lambda: len(fleet.ledger.starts()) == count, "all of them", seconds=seconds + 30)
+
+    claimed = sorted(entry.more for entry in fleet.ledger.starts())
+    assert len({entry.pid for entry in fleet.ledger.starts()}) == 2
+    assert most_in_a_window(claimed, SECOND) <= rate
+    used = (count - rate) / rate / ((claimed[-1] - claimed[0]) / SECOND)
+    print(f"{'SQLite' if fleet.is_sqlite else 'PostgreSQL'}: {used:.1%} of {rate}/s used")
+    if IS_LONG:
+        assert used >= 0.97
+    for worker in workers:
+        assert worker.end() == 0
+    fleet.audit()
+
+
+def most_in_a_window(times: Sequence[int], length: int) -> int:
+    """The largest number in any window of a length; times are sorted."""
+    return max(bisect_left(times, at + length) - first for first, at in enumerate(times))
+
+
+def test_a_worker_that_is_killed_between_claim_and_start_spends_one_start_and_no_more(together: Together) -> None:
+    together.wait(killed_at_its_claim)
+
+
+@on_both
+def killed_at_its_claim(fleet: Fleet) -> None:
+    """Two starts in four seconds: one is lost with the worker, the second is there at once, the third is not."""
+    (first,) = enqueue(fleet, "slowly", [{"label": "first"}], max_crashes=9, max_attempts=9)
+    victim = fleet.launch(
+        apps_gated.NAME, environment={apps_gated.WEAKENED: "dies when it has claimed"}, lease=LEASE, concurrency=1
+    )
+    assert victim.wait() < 0
+    (lost,) = jobs(fleet, [first])
+    assert (lost.state, lost.attempt) == ("running", 1)
+    assert lost.started_at is not None
+    enqueue(fleet, "slowly", [{"label": "second"}, {"label": "third"}])
+    worker = start(fleet, concurrency=4)
+    fleet.until(lambda: len(fleet.ledger.starts()) == 3, "all of them", seconds=60)
+
+    claimed = sorted(entry.more for entry in fleet.ledger.starts())
+    assert claimed[0] - lost.started_at < 4 * SECOND <= claimed[1] - lost.started_at
+    assert claimed[2] - claimed[0] >= 4 * SECOND
+    # On time, and not by the poll each 5 s.
+    assert claimed[1] - lost.started_at < 6 * SECOND
+    assert worker.end() == 0
+    fleet.audit()
+
+
+# Turns
+
+
+def test_light_tenants_do_not_wait_for_a_heavy_one_and_all_that_wait_get_the_same(together: Together) -> None:
+    together.wait(tenants)
+
+
+@on_both
+def tenants(fleet: Fleet) -> None:
+    """Counted in starts: while a light tenant's job waits, others start no more often than there are tenants."""
+    slots, lights, body = 4, 100, 0.005
+    heavy = [{"label": f"heavy {n}", "tenant": "heavy", "seconds": body} for n in range(3_000)]
+    enqueue(fleet, "tenanted", heavy, key="heavy")
+    worker = start(fleet, concurrency=slots)
+    fleet.until(lambda: len(fleet.ledger.starts()) > 20, "the heavy one to be under way")
+    enqueued_at: dict[str, float] = {}
+    for number in range(lights):
+        label = f"light {number}"
+        enqueued_at[label] = time.monotonic()
+        args = {"label": label, "tenant": label, "seconds": body}
+        enqueue(fleet, "tenanted", [args], key=label)
+        time.sleep(body)
+    fleet.until(lambda: lights_started(fleet) == set(enqueued_at), "all light ones")
+    starts = fleet.ledger.starts()
+    waited = {e.label: e.at - enqueued_at[e.label] for e in starts if e.label in enqueued_at}
+    before = [
+        sum(enqueued_at[each.label] < e.at < each.at for e in starts) for each in starts if each.label in enqueued_at
+    ]
+    assert sorted(before)[int(lights * 0.99) - 1] <= 8 * slots
+    print(f"light tenants waited p50 {sorted(waited.values())[lights // 2] * 1_000:.1f} ms")
+    assert worker.end() == 0
+    even_shares(fleet, slots, body)
+
+
+def lights_started(fleet: Fleet) -> set[str]:
+    return {e.label for e in fleet.ledger.starts() if e.label.startswith("light")}
+
+
+def even_shares(fleet: Fleet, slots: int, body: float) -> None:
+    """Twenty tenants, of which each has more to do than the one before; the heavy one is still there too."""
+    names = [f"tenant {number:02}" for number in range(20)]
+    args = [
+        {"label": f"{name}, {n}", "tenant": name, "seconds": body}
+        for number, name in enumerate(names)
+        for n in range(60 + 10 * number)
+    ]
+    enqueue(fleet, "tenanted", args, key=_tenant_of)
+    before = len(fleet.ledger.starts())
+    workers = [start(fleet, concurrency=slots) for _ in range(2)]
+    fleet.until(lambda: len(fleet.ledger.starts()) >= before + 630, "thirty of each", seconds=60)
+    for worker in workers:
+        worker.kill()
+    counts = Counter(entry.more for entry in fleet.ledger.starts()[before : before + 630])
+    assert set(counts) == {*names, "heavy"}
+    assert 27 <= min(counts.values()) <= max(counts.values()) <= 33, counts
+
+
+TOGETHER = (woken, paced, killed_at_its_claim, tenants)
