@@ -30,7 +30,7 @@ class Kind(StrEnum):
 
 
 KEY_KINDS = frozenset({Kind.KEY_LIMIT, Kind.KEY_RATE})
-_RATES = frozenset({Kind.RATE, Kind.KEY_RATE})
+RATE_KINDS = frozenset({Kind.RATE, Kind.KEY_RATE})
 
 
 class Source(StrEnum):
@@ -73,6 +73,10 @@ class StoredRule(NamedTuple):
     in_force: bool
     changed_at: int | None  # None: now
 
+    @property
+    def bound(self) -> Bound:
+        return Bound(self.most or 0, self.period_us)
+
 
 def bounds_of(of: str, given: Mapping[str, Any]) -> dict[Kind, tuple[Bound, ...]]:
     """The bounds that options name, checked; those that are None or not there are left out."""
@@ -80,7 +84,7 @@ def bounds_of(of: str, given: Mapping[str, Any]) -> dict[Kind, tuple[Bound, ...]
 
 
 def _bounds(name: str, kind: Kind, value: object) -> tuple[Bound, ...]:
-    if kind not in _RATES:
+    if kind not in RATE_KINDS:
         return (Bound(_whole(name, value, low=0)),)
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list | tuple):

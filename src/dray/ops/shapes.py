@@ -31,6 +31,7 @@ log_line = partial(values_of, names="seq at level logger message claim")
 worker = partial(
     values_of, names="id name host pid state queues tasks concurrency duties started_at last_seen_at stopped_at"
 )
+limit = partial(values_of, names="scope name limit rate key_limit key_rate declared override running started")
 schedule = partial(
     values_of,
     names="name task queue args rule cron every tz misfire misfire_limit overlap priority next_at last_at created_at "

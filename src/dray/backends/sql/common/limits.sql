@@ -99,7 +99,39 @@ ORDER BY scope, $by_text(name), kind, source, period_us
 -- name: limit_of
 -- The rules of one task or queue.
 SELECT scope, name, kind, source, period_us, most, in_force, changed_at FROM dray_limits
-WHERE scope = :scope AND name = :name
+WHERE scope = :scope AND name = :name ORDER BY kind, source, period_us
+
+-- name: limit_running
+-- How many jobs run, by task and queue, among a bounded number of running jobs.
+SELECT task, queue, count(*) FROM (
+    SELECT task, queue FROM dray_jobs WHERE state = 'running' LIMIT :among
+) AS part GROUP BY task, queue
+
+-- name: limit_starts
+-- What has started within the period of each rate that is in force; of keys it is not told.
+SELECT l.scope, l.name, l.period_us, (SELECT coalesce(sum(s.n), 0) FROM dray_starts AS s
+    WHERE s.scope = l.scope AND s.name = l.name AND s.key = '' AND s.period_us = l.period_us
+        AND s.at > $now - $span_of(l.period_us) AND s.at <= $now + $span_of(l.period_us))
+FROM dray_limits AS l WHERE l.kind = 'rate' AND l.in_force
+
+-- name: limit_queues
+-- The queues in which jobs of a task are ready, by hopping along the indexes.
+WITH RECURSIVE plain (queue) AS (
+    SELECT min(queue) FROM dray_jobs WHERE state = 'queued'
+    UNION ALL
+    SELECT (SELECT min(j.queue) FROM dray_jobs AS j WHERE j.state = 'queued' AND j.queue > plain.queue)
+    FROM plain WHERE plain.queue IS NOT NULL
+), keyed (queue) AS (
+    SELECT min(queue) FROM dray_jobs WHERE state = 'parked'
+    UNION ALL
+    SELECT (SELECT min(j.queue) FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue > keyed.queue)
+    FROM keyed WHERE keyed.queue IS NOT NULL
+)
+SELECT plain.queue FROM plain WHERE EXISTS (
+    SELECT 1 FROM dray_jobs AS j WHERE j.state = 'queued' AND j.queue = plain.queue AND j.task = :task)
+UNION
+SELECT keyed.queue FROM keyed WHERE EXISTS (
+    SELECT 1 FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue = keyed.queue AND j.task = :task)
 
 -- name: limit_drop
 -- Removes the rules of one task or queue.
