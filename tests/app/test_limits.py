@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from dray import App, ConfigError
@@ -101,7 +103,11 @@ def test_workers_of_the_queues_that_may_have_got_room_are_woken(
 ) -> None:
     """An idle worker does not look again by itself where a limit lets nothing start."""
     told: list[list[str]] = []
-    monkeypatch.setattr(core.backend, "announce", lambda queues: told.append(sorted(queues)))
+
+    def hear(queues: Iterable[str]) -> None:
+        told.append(sorted(queues))
+
+    monkeypatch.setattr(core.backend, "announce", hear)
     app.enqueue("sync", queue="a")
     app.enqueue("sync", queue="b", key="7")
     app.enqueue("other", queue="c")

@@ -11,7 +11,7 @@ from tests.cli.shell import Shell, until
 JOB = {
     *("id", "task", "queue", "state", "reason", "priority", "attempt", "max_attempts", "crashes", "progress"),
     *("progress_message", "error", "name", "tags", "worker", "created_at", "run_at", "started_at", "finished_at"),
-    *("workflow", "workflow_name", "step", "schedule"),
+    *("workflow", "workflow_name", "step", "schedule", "key"),
 }
 STATES = ["waiting", "scheduled", "queued", "running", "completed", "failed", "cancelled"]
 

@@ -87,4 +87,4 @@ def _words(options: Mapping[Any, Any]) -> str:
 def _word(value: Any) -> str:
     if value is None:
         return "none"
-    return " and ".join(value) if isinstance(value, list | tuple) else str(value)
+    return str(value) if isinstance(value, int) else " and ".join(value)

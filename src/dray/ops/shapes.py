@@ -52,7 +52,7 @@ def job(found: Job[Any], workflow_name: str | None = None) -> dict[str, Any]:
         **values_of(found, "created_at run_at started_at finished_at"),
         "workflow": found.row.workflow_id,
         "workflow_name": workflow_name,
-        **values_of(found.row, "step schedule"),
+        **values_of(found.row, "step schedule key"),
     }
 
 

@@ -117,7 +117,8 @@ class _Rooms:
             if rule.kind == Kind.LIMIT:
                 self._bound(rule, rule.most - running[rule.scope, rule.name])
             elif rule.kind == Kind.RATE:
-                starts = tx.rows("starts_list", scope=rule.scope, name=rule.name, period_us=rule.period_us)
+                given = {"scope": rule.scope, "name": rule.name, "period_us": rule.period_us}
+                starts = tx.rows("starts_list", **given, key="")
                 self._bound(rule, rule.most - sum(n for _, n in starts))
                 at = opens_at(starts, rule.most, rule.period_us)
                 if at is not None:

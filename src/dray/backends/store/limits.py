@@ -14,7 +14,6 @@ from dray.errors import ConfigError
 from dray.model.action import NewAction
 from dray.model.limit import Bounds, Scope, Source, StoredRule, merged, said_by
 
-
 _RUNNING = 100_000  # running jobs that are counted
 
 
@@ -29,7 +28,7 @@ class Use(NamedTuple):
 class LimitStore(Store):
     def all(self) -> list[StoredRule]:
         """All rules, by scope and name."""
-        return [_rule(row) for row in self._read("limit_list")]
+        return [stored_rule(row) for row in self._read("limit_list")]
 
     def use(self) -> Use:
         """All rules, what runs under them, and what has started under those rates that are in force."""
@@ -41,7 +40,7 @@ class LimitStore(Store):
                 running["task", task] += n
                 running["queue", queue] += n
             started = {(scope, name, period_us): n for scope, name, period_us, n in starts()}
-            return Use([_rule(row) for row in rules()], running, started)
+            return Use([stored_rule(row) for row in rules()], running, started)
 
         return self._db.read(work)
 
@@ -75,7 +74,7 @@ class LimitStore(Store):
 
         def work(tx: Session) -> bool:
             tx.begin_limits()
-            stored = [_rule(row) for row in tx.rows("limit_of", scope=scope, name=name)]
+            stored = [stored_rule(row) for row in tx.rows("limit_of", scope=scope, name=name)]
             said = said_by(stored, source)
             bounds = change(said)
             if bounds == said:
@@ -98,7 +97,8 @@ class LimitStore(Store):
         return sum(self._db.write(lambda tx: tx.each("starts_drop", found), durable=False)) if found else 0
 
 
-def _rule(row: tuple[object, ...]) -> StoredRule:
+def stored_rule(row: tuple[object, ...]) -> StoredRule:
+    """A row of `limit_list` or `limit_of`."""
     rule = StoredRule(*row)  # pyright: ignore[reportArgumentType] - as the columns are
     return rule._replace(in_force=bool(rule.in_force))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import click
@@ -14,7 +14,7 @@ from dray.cli.cells import Shape
 from dray.cli.exits import did_you_mean, say
 from dray.cli.options import Group, option
 from dray.cli.output import Column, put_list
-from dray.model.limit import Bound, Kind, Scope, bounds_of
+from dray.model.limit import RATE_KINDS, Bound, Kind, Scope, bounds_of
 from dray.model.values import check_name
 from dray.ops import acting, shapes
 
@@ -83,12 +83,20 @@ _scope_argument = click.argument("scope", type=click.Choice(["task", "queue"]), 
 @option("--rate", multiple=True, metavar="RATE", help="Start at most so many: 10/s, 100/min (repeat for several).")
 @option("--key-limit", type=_number, metavar="N", help="As --limit, for the jobs of each key.")
 @option("--key-rate", multiple=True, metavar="RATE", help="As --rate, for the jobs of each key.")
-def set_(scope: Scope, name: str, **given: Any) -> None:
+def set_(
+    scope: Scope,
+    name: str,
+    limit: int | str | None,
+    rate: tuple[str, ...],
+    key_limit: int | str | None,
+    key_rate: tuple[str, ...],
+) -> None:
     """Limit a task or a queue on all workers, from now on.
 
     It wins over what code declares, until `dray limits reset`. `none` instead of a value lifts what code declares.
     Options that are left out stay as they are. What runs goes on.
     """
+    given = {Kind.LIMIT: _words(limit), Kind.RATE: rate, Kind.KEY_LIMIT: _words(key_limit), Kind.KEY_RATE: key_rate}
     bounds = _bounds(f"{scope} {name}", given)
     if not bounds:
         raise click.UsageError("say what to limit: --limit, --rate, --key-limit or --key-rate")
@@ -113,19 +121,21 @@ def reset(scope: Scope, name: str) -> None:
     _put(app, (scope, name))
 
 
-def _bounds(of: str, given: dict[str, Any]) -> dict[Kind, tuple[Bound, ...]]:
+def _words(value: int | str | None) -> tuple[int | str, ...]:
+    return () if value is None else (value,)
+
+
+def _bounds(of: str, given: Mapping[Kind, tuple[int | str, ...]]) -> dict[Kind, tuple[Bound, ...]]:
     """What the options name; an empty tuple for ``none``."""
     lifted: dict[Kind, tuple[Bound, ...]] = {}
-    named: dict[str, Any] = {}
-    for kind in Kind:
-        value = given[kind]
-        words: Sequence[Any] = value if isinstance(value, tuple) else [value]
-        if _NONE in [each.strip().lower() for each in words if isinstance(each, str)]:
+    named: dict[str, int | str | list[int | str]] = {}
+    for kind, words in given.items():
+        if _NONE in words:
             if len(words) > 1:
                 raise click.UsageError(f"--{kind.replace('_', '-')} is either none or rates, not both")
             lifted[kind] = ()
-        elif value is not None and value != ():
-            named[kind] = list(value) if isinstance(value, tuple) else value
+        elif words:
+            named[kind] = list(words) if kind in RATE_KINDS else words[0]
     return {**lifted, **bounds_of(of, named)}
 
 

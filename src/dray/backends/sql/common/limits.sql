@@ -73,10 +73,10 @@ SELECT k.value, $key_room(task, k.value), $key_room(queue, k.value) FROM $texts(
 SELECT h.task, h.queue, count(*) FROM dray_jobs AS h WHERE h.held AND $is_running(h) GROUP BY h.task, h.queue
 
 -- name: starts_list
--- What has started under a rate of a task or a queue within its period, oldest first. What lies further ahead than a
--- period was written before the clock was set back.
+-- What has started under a rate of a task or a queue within its period, oldest first; with an empty key, of all jobs
+-- together. What lies further ahead than a period was written before the clock was set back.
 SELECT at, n FROM dray_starts
-WHERE scope = :scope AND name = :name AND key = '' AND period_us = :period_us
+WHERE scope = :scope AND name = :name AND key = :key AND period_us = :period_us
     AND at > $now - $span(period_us) AND at <= $now + $span(period_us)
 ORDER BY at
 
@@ -115,7 +115,8 @@ SELECT l.scope, l.name, l.period_us, (SELECT coalesce(sum(s.n), 0) FROM dray_sta
 FROM dray_limits AS l WHERE l.kind = 'rate' AND l.in_force
 
 -- name: limit_queues
--- The queues in which jobs of a task are ready, by hopping along the indexes.
+-- The queues in which jobs of a task are ready, by hopping along the indexes. A count of at most one, and not EXISTS:
+-- PostgreSQL might collect all jobs of the task.
 WITH RECURSIVE plain (queue) AS (
     SELECT min(queue) FROM dray_jobs WHERE state = 'queued'
     UNION ALL
@@ -127,11 +128,11 @@ WITH RECURSIVE plain (queue) AS (
     SELECT (SELECT min(j.queue) FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue > keyed.queue)
     FROM keyed WHERE keyed.queue IS NOT NULL
 )
-SELECT plain.queue FROM plain WHERE EXISTS (
-    SELECT 1 FROM dray_jobs AS j WHERE j.state = 'queued' AND j.queue = plain.queue AND j.task = :task)
+SELECT plain.queue FROM plain WHERE (SELECT count(*) FROM (SELECT 1 FROM dray_jobs AS j
+    WHERE j.state = 'queued' AND j.queue = plain.queue AND j.task = :task LIMIT 1) AS one) > 0
 UNION
-SELECT keyed.queue FROM keyed WHERE EXISTS (
-    SELECT 1 FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue = keyed.queue AND j.task = :task)
+SELECT keyed.queue FROM keyed WHERE (SELECT count(*) FROM (SELECT 1 FROM dray_jobs AS j
+    WHERE j.state = 'parked' AND j.queue = keyed.queue AND j.task = :task LIMIT 1) AS one) > 0
 
 -- name: limit_drop
 -- Removes the rules of one task or queue.
