@@ -116,7 +116,7 @@ FROM dray_limits AS l WHERE l.kind = 'rate' AND l.in_force
 
 -- name: limit_queues
 -- The queues in which jobs of a task are ready, by hopping along the indexes. A count of at most one, and not EXISTS:
--- PostgreSQL might collect all jobs of the task.
+-- PostgreSQL might collect all jobs of the task; in the order of an index, or it might read the whole table for it.
 WITH RECURSIVE plain (queue) AS (
     SELECT min(queue) FROM dray_jobs WHERE state = 'queued'
     UNION ALL
@@ -129,10 +129,10 @@ WITH RECURSIVE plain (queue) AS (
     FROM keyed WHERE keyed.queue IS NOT NULL
 )
 SELECT plain.queue FROM plain WHERE (SELECT count(*) FROM (SELECT 1 FROM dray_jobs AS j
-    WHERE j.state = 'queued' AND j.queue = plain.queue AND j.task = :task LIMIT 1) AS one) > 0
+    WHERE j.state = 'queued' AND j.queue = plain.queue AND j.task = :task ORDER BY j.priority DESC LIMIT 1) AS one) > 0
 UNION
 SELECT keyed.queue FROM keyed WHERE (SELECT count(*) FROM (SELECT 1 FROM dray_jobs AS j
-    WHERE j.state = 'parked' AND j.queue = keyed.queue AND j.task = :task LIMIT 1) AS one) > 0
+    WHERE j.state = 'parked' AND j.queue = keyed.queue AND j.task = :task ORDER BY j.priority DESC LIMIT 1) AS one) > 0
 
 -- name: limit_drop
 -- Removes the rules of one task or queue.
