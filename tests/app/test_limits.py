@@ -11,7 +11,7 @@ from dray.app_interface import core_of
 from dray.core import AppCore
 from dray.model.action import By
 from dray.model.limit import Kind, bounds_of
-from dray.ops import acting, shapes
+from dray.ops import acting, limits, shapes
 from dray.ops.limits import LimitInfo
 from tests.app.hands import Hands
 
@@ -51,7 +51,8 @@ def test_a_limit_says_what_is_in_force_and_how_much_of_it_is_used(app: App, hand
         running=1,
         started={"10/s": 1, "1000/day": 1},
     )
-    assert only(app).words() == "limit 5, rate 10/s and 1000/day, key_limit 1, key_rate 3/min"
+    shown = limits.in_force(core_of(app).backend, "queue")
+    assert limits.words(shown["api"]) == "limit 5, rate 10/s and 1000/day, key_limit 1, key_rate 3/min"
 
 
 def test_what_an_operator_says_wins_and_what_code_says_is_still_shown(app: App, core: AppCore) -> None:

@@ -161,11 +161,19 @@ def _stored(scope: str, name: str, source: Source, bounds: Bounds) -> Iterator[S
 
 def said_by(stored: Iterable[StoredRule], source: Source) -> dict[Kind, tuple[Bound, ...]]:
     """What code, or an operator, has said of one task or queue."""
+    return _gathered(rule for rule in stored if rule.source == source)
+
+
+def in_force(stored: Iterable[StoredRule]) -> dict[Kind, tuple[Bound, ...]]:
+    """What counts of the rules of one task or queue."""
+    return _gathered(rule for rule in stored if rule.in_force)
+
+
+def _gathered(rules: Iterable[StoredRule]) -> dict[Kind, tuple[Bound, ...]]:
     bounds: dict[Kind, tuple[Bound, ...]] = {}
-    for rule in stored:
-        if rule.source == source:
-            more = () if rule.most is None else (Bound(rule.most, rule.period_us),)
-            bounds[Kind(rule.kind)] = bounds.get(Kind(rule.kind), ()) + more
+    for rule in rules:
+        more = () if rule.most is None else (Bound(rule.most, rule.period_us),)
+        bounds[Kind(rule.kind)] = bounds.get(Kind(rule.kind), ()) + more
     return bounds
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from dray.model.limit import RATE_KINDS, Bounds, Kind, Source, StoredRule, said_by
+from dray.model import limit as model
+from dray.model.limit import RATE_KINDS, Bound, Bounds, Kind, Scope, Source, StoredRule, said_by
 
 if TYPE_CHECKING:
     from dray.backends.base import Backend
@@ -29,11 +30,6 @@ class LimitInfo:
     running: int  # jobs of it at this moment
     started: dict[str, int]  # rate -> attempts that started within its period
 
-    def words(self) -> str:
-        """What is in force, on one line: ``limit 5, rate 10/s, key_limit 1``; empty: nothing."""
-        in_force = {kind: getattr(self, kind) for kind in Kind}
-        return _words({kind: value for kind, value in in_force.items() if value is not None and value != ()})
-
 
 def limits(backend: Backend) -> list[LimitInfo]:
     """Those of queues, then those of tasks, by name."""
@@ -43,45 +39,52 @@ def limits(backend: Backend) -> list[LimitInfo]:
 
 
 def _info(use: Use, scope: str, name: str, rules: list[StoredRule]) -> LimitInfo:
-    in_force: dict[Kind, list[StoredRule]] = {kind: [] for kind in Kind}
-    for rule in rules:
-        if rule.in_force:
-            in_force[Kind(rule.kind)].append(rule)
-    shown = {kind: tuple(str(rule.bound) for rule in some) for kind, some in in_force.items()}
+    counting = model.in_force(rules)
+    rates = counting.get(Kind.RATE, ())
     return LimitInfo(
         scope,
         name,
-        limit=_most(in_force[Kind.LIMIT]),
-        rate=shown[Kind.RATE],
-        key_limit=_most(in_force[Kind.KEY_LIMIT]),
-        key_rate=shown[Kind.KEY_RATE],
+        limit=_most(counting, Kind.LIMIT),
+        rate=tuple(map(str, rates)),
+        key_limit=_most(counting, Kind.KEY_LIMIT),
+        key_rate=tuple(map(str, counting.get(Kind.KEY_RATE, ()))),
         declared=options_of(said_by(rules, Source.DECLARED)),
         override=options_of(said_by(rules, Source.OVERRIDE)),
         running=use.running.get((scope, name), 0),
-        started={str(rule.bound): use.started.get((scope, name, rule.period_us), 0) for rule in in_force[Kind.RATE]},
+        started={str(rate): use.started.get((scope, name, rate.period_us), 0) for rate in rates},
     )
 
 
-def _most(rules: Iterable[StoredRule]) -> int | None:
-    return next((rule.most for rule in rules), None)
+def _most(bounds: Bounds, kind: Kind) -> int | None:
+    return next((bound.most for bound in bounds.get(kind, ())), None)
+
+
+def in_force(backend: Backend, scope: Scope) -> dict[str, dict[str, Any]]:
+    """The options in force, by the names of queues or of tasks; in one read."""
+    counting = [rule for rule in backend.limits.all() if rule.scope == scope and rule.in_force]
+    by_name = groupby(counting, lambda rule: rule.name)
+    return {name: options_of(model.in_force(rules)) for name, rules in by_name}
 
 
 def options_of(bounds: Bounds) -> dict[str, Any]:
     """Bounds as the options that name them; None: lifted."""
-    return {kind.value: _option(kind, some) if (some := bounds[kind]) else None for kind in Kind if kind in bounds}
+    return {kind.value: _option(kind, bounds[kind]) for kind in Kind if kind in bounds}
 
 
-def _option(kind: Kind, some: Iterable[Any]) -> int | list[str]:
-    return [str(bound) for bound in some] if kind in RATE_KINDS else next(iter(some)).most
+def _option(kind: Kind, some: tuple[Bound, ...]) -> int | list[str] | None:
+    if not some:
+        return None
+    return [str(bound) for bound in some] if kind in RATE_KINDS else some[0].most
 
 
 def in_words(bounds: Bounds) -> str:
     """Bounds on one line: ``limit 5, rate 10/s and 1000/day, key_limit none``."""
-    return _words(options_of(bounds))
+    return words(options_of(bounds))
 
 
-def _words(options: Mapping[Any, Any]) -> str:
-    return ", ".join(f"{kind} {_word(value)}" for kind, value in options.items())
+def words(options: Mapping[str, Any] | None) -> str:
+    """Options on one line; empty: none."""
+    return "" if options is None else ", ".join(f"{name} {_word(value)}" for name, value in options.items())
 
 
 def _word(value: Any) -> str:

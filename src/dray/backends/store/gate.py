@@ -208,13 +208,19 @@ class Gate:
         self._goes_on = False
         self._left: dict[Line, _Place] = {}  # where the lines were resumed
 
-    def look(self, now: int) -> Opening:
-        """Whether something could start."""
+    def first(self) -> str | None:
+        """The job that could start first; None: none is found with the hops of one claim."""
         for each in self._in_order(1):
             if self._rooms.admit(each):
                 for line, place in self._left.items():  # for the claim, which is to find the same
                     self._turns.rest_at(line, place)
-                return Opening(is_open=True, opens_at=None)
+                return each.id
+        return None
+
+    def look(self, now: int) -> Opening:
+        """Whether something could start."""
+        if self.first() is not None:
+            return Opening(is_open=True, opens_at=None)
         return Opening(self._goes_on, self._opens_at(now))
 
     def claim(self, worker_id: str, limit: int, ahead: int) -> Gated:
