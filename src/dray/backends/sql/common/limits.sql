@@ -101,6 +101,28 @@ ORDER BY scope, $by_text(name), kind, source, period_us
 SELECT scope, name, kind, source, period_us, most, in_force, changed_at FROM dray_limits
 WHERE scope = :scope AND name = :name ORDER BY kind, source, period_us
 
+-- name: limit_drop
+-- Removes the rules of one task or queue.
+DELETE FROM dray_limits WHERE scope = :scope AND name = :name
+
+-- name: limit_insert
+-- rows: scope, name, kind, source, period_us, most, in_force, changed_at
+-- One rule.
+INSERT INTO dray_limits (scope, name, kind, source, period_us, most, in_force, changed_at)
+VALUES (:scope, :name, :kind, :source, :period_us, :most, :in_force, coalesce($at(changed_at), $now))
+
+-- name: limit_hold_task
+-- From now on the running jobs of a task count.
+UPDATE dray_jobs SET held = TRUE WHERE state = 'running' AND task = :name AND NOT held
+
+-- name: limit_hold_queue
+-- From now on the running jobs of a queue count.
+UPDATE dray_jobs SET held = TRUE WHERE state = 'running' AND queue = :name AND NOT held
+
+-- name: limit_strangers
+-- Workers that live and know nothing of limits.
+SELECT name FROM dray_workers WHERE state IN ('active', 'draining') AND knows IS NULL ORDER BY name LIMIT 3
+
 -- name: limit_running
 -- How many jobs run, by task and queue, among a bounded number of running jobs.
 SELECT task, queue, count(*) FROM (
@@ -133,25 +155,3 @@ SELECT plain.queue FROM plain WHERE (SELECT count(*) FROM (SELECT 1 FROM dray_jo
 UNION
 SELECT keyed.queue FROM keyed WHERE (SELECT count(*) FROM (SELECT 1 FROM dray_jobs AS j
     WHERE j.state = 'parked' AND j.queue = keyed.queue AND j.task = :task ORDER BY j.priority DESC LIMIT 1) AS one) > 0
-
--- name: limit_drop
--- Removes the rules of one task or queue.
-DELETE FROM dray_limits WHERE scope = :scope AND name = :name
-
--- name: limit_insert
--- rows: scope, name, kind, source, period_us, most, in_force, changed_at
--- One rule.
-INSERT INTO dray_limits (scope, name, kind, source, period_us, most, in_force, changed_at)
-VALUES (:scope, :name, :kind, :source, :period_us, :most, :in_force, coalesce($at(changed_at), $now))
-
--- name: limit_hold_task
--- From now on the running jobs of a task count.
-UPDATE dray_jobs SET held = TRUE WHERE state = 'running' AND task = :name AND NOT held
-
--- name: limit_hold_queue
--- From now on the running jobs of a queue count.
-UPDATE dray_jobs SET held = TRUE WHERE state = 'running' AND queue = :name AND NOT held
-
--- name: limit_strangers
--- Workers that live and know nothing of limits.
-SELECT name FROM dray_workers WHERE state IN ('active', 'draining') AND knows IS NULL ORDER BY name LIMIT 3
