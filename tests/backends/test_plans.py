@@ -178,6 +178,7 @@ SQLITE_HOT: dict[str, tuple[dict[str, Any], str]] = {
 SETTLED = json.dumps([{"id": IDS.new(), "worker_id": WORKER, "claim": 1, "state": "completed", "final": True}] * 100)
 POSTGRES_HOT: dict[str, tuple[dict[str, Any], str]] = {
     **HOT,
+    "held_by": ({"scope": "task", "name": "t", "key": "k", "limit": 3}, "dray_jobs_held"),
     "job_claim": (
         {"worker_id": WORKER, "queues": '["default"]', "tasks": '["t", "u"]', "limit": 100, "total": 100},
         "dray_jobs_ready",
@@ -188,7 +189,6 @@ POSTGRES_HOT: dict[str, tuple[dict[str, Any], str]] = {
         "dray_jobs_ready",
     ),
     "job_settle": ({"rows": SETTLED}, "PRIMARY"),
-    "held_by": ({"scope": "task", "name": "t", "key": "k", "limit": 3}, "dray_jobs_held"),
 }
 STATES = ["queued", "scheduled", "running", "completed", "failed", "cancelled", "waiting"]
 
