@@ -64,7 +64,7 @@ def test_jobs_are_searched(shell: Shell) -> None:
     slow = add(shell, "--queue", "slow")
     tagged = add(shell, "--tag", "x")
     failed = [shell("enqueue", "tasks.fail", f"word={word}", "--queue", "f").value for word in ("a", "b", "no way")]
-    shell("worker", "--burst", "-q", "f")
+    shell("worker", "--burst", "-q", "f", "-c", "1")  # they end one after the other
 
     def found(*words: str) -> list[str]:
         return [row[0] for row in shell("jobs", *words).rows]
