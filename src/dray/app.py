@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dray.model.job import StateWord
     from dray.model.new_job import NewJob
     from dray.model.workflow import Workflow as WorkflowRow
+    from dray.ops.limits import LimitInfo
     from dray.ops.listing import QueueInfo, Stats, WorkerInfo
     from dray.runtime.lifespan import Lifespan
     from dray.runtime.worker import Worker
@@ -393,6 +394,12 @@ class App:
     def queues(self) -> list[QueueInfo]:
         """All queues by name."""
         return self._listing.queues(self._core.backend)
+
+    def limits(self) -> list[LimitInfo]:
+        """The limits of queues, then those of tasks, by name: what is in force, who said so, how much is used."""
+        from dray.ops import limits  # noqa: PLC0415 - programs that enqueue list nothing
+
+        return limits.limits(self._core.backend)
 
     def workers(self) -> list[WorkerInfo]:
         """Workers that live, then those that ended."""

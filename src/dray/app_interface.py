@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dray.handle.job import Job
     from dray.hooks import Hooks
     from dray.model.action import NewAction
+    from dray.model.limit import Bounds, Scope
     from dray.model.new_job import AlikeJobs, NewJob
     from dray.model.workflow import Workflow
     from dray.schedules import Schedules
@@ -68,6 +69,8 @@ class AppInterface(Protocol):
     def load(self, more: Iterable[str] = ()) -> None: ...
     def declare_schedules(self, backend: Backend) -> None: ...
     def declare_limits(self, backend: Backend) -> None: ...
+    def override_limits(self, scope: Scope, name: str, bounds: Bounds, action: NewAction) -> bool: ...
+    def reset_limits(self, scope: Scope, name: str, action: NewAction) -> bool: ...
 
 
 def core_of(app: App) -> AppCore:

@@ -17,7 +17,7 @@ from dray.errors import ConfigError, SchemaMissing, StorageUnavailable
 from dray.handle.job import Job, in_thread
 from dray.hooks import Hooks
 from dray.log import log
-from dray.model.limit import Bounds, Source, said_by
+from dray.model.limit import Bounds, Scope, Source
 from dray.model.new_job import AlikeJobs
 from dray.model.values import check_name
 from dray.runtime import loading
@@ -309,24 +309,45 @@ class AppCore:
         if loading.is_under_way():
             return
         try:
-            self._declare_queue(self.backend, name)
+            has_changed = self.backend.limits.add("queue", name, Source.DECLARED, bounds)
         except (StorageUnavailable, SchemaMissing) as error:
             log.warning("limits of queue %s are not stored yet: %s; a worker will do so when it starts", name, error)
+        else:
+            if has_changed:
+                self._announce_room(self.backend, "queue", name)
 
     def declare_limits(self, backend: Backend) -> None:
         """Writes the limits that the code declares; a worker does so before it claims. Tasks that it knows and that
         no longer have any lose theirs."""
         stored = {(rule.scope, rule.name) for rule in backend.limits.all() if rule.source == Source.DECLARED}
         for task in self.registry:
-            if task.options.bounds or ("task", task.name) in stored:
-                backend.limits.say("task", task.name, Source.DECLARED, task.options.bounds)
-        for name in self._queue_bounds:
-            self._declare_queue(backend, name)
+            has_some = task.options.bounds or ("task", task.name) in stored
+            if has_some and backend.limits.say("task", task.name, Source.DECLARED, task.options.bounds):
+                self._announce_room(backend, "task", task.name)
+        for name, bounds in self._queue_bounds.items():
+            if backend.limits.add("queue", name, Source.DECLARED, bounds):
+                self._announce_room(backend, "queue", name)
 
-    def _declare_queue(self, backend: Backend, name: str) -> None:
-        own = [rule for rule in backend.limits.all() if (rule.scope, rule.name) == ("queue", name)]
-        bounds = {**said_by(own, Source.DECLARED), **self._queue_bounds[name]}
-        backend.limits.say("queue", name, Source.DECLARED, bounds)
+    def override_limits(self, scope: Scope, name: str, bounds: Bounds, action: NewAction) -> bool:
+        """Sets limits as an operator says, who wins over code; those of other kinds stay. False: nothing changed."""
+        has_changed = self.backend.limits.add(scope, name, Source.OVERRIDE, bounds, action=action)
+        if has_changed:
+            self._announce_room(self.backend, scope, name)
+        return has_changed
+
+    def reset_limits(self, scope: Scope, name: str, action: NewAction) -> bool:
+        """Takes back what operators have set: what code declares holds again. False: they had set nothing."""
+        has_changed = self.backend.limits.say(scope, name, Source.OVERRIDE, {}, action=action)
+        if has_changed:
+            self._announce_room(self.backend, scope, name)
+        return has_changed
+
+    def _announce_room(self, backend: Backend, scope: Scope, name: str) -> None:
+        """Wakes workers that may have got room: they wait until something changes."""
+        queues = [name] if scope == "queue" else backend.limits.queues_of(name)
+        if queues:
+            self._wake(queues)
+            backend.announce(queues)
 
 
 def _import(module: str) -> None:

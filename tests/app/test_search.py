@@ -53,9 +53,16 @@ def shop(app: App, hands: Hands, clock: ManualClock) -> dict[str, Job[Any]]:
     hands.fail(add("down", "webhook.deliver", {"hook": 1}, tags=["vip", "team-1"]), "503 for 100% of [a] 'x' in Oslo")
     hands.fail(add("slow", "webhook.deliver", {"hook": 2}, tags=["team-2"]), "Timed_out", reason=Reason.TIMEOUT)
     add("stopped", "mail.digest", queue="mail").cancel()
-    add("later", "mail.send", {"to": "bob@example.com", "pad": "x" * 2_000}, queue="mail", delay=HOUR // SECOND)
+    add(
+        "later",
+        "mail.send",
+        {"to": "bob@example.com", "pad": "x" * 2_000},
+        queue="mail",
+        delay=HOUR // SECOND,
+        key="acct:[8]",
+    )
     hands.stumble(add("again", "image.resize", max_attempts=3), "503 at first in Oslo")
-    add("parent", "etl.read")
+    add("parent", "etl.read", key="acct:7")
     add("next", "etl_load", after=[jobs["parent"]])
     hands.claim(add("busy", "image.crop", queue="images"))
     clock.advance(60 * SECOND)
@@ -101,8 +108,13 @@ FINDS = {
     "error:.*": "",
     "error:503 error:timed": "again slow down",
     "-error:503 state:failed": "slow",
-    f"key:{KEY}": "down",
-    f"-key:{KEY} state:failed": "slow",
+    f"error_key:{KEY}": "down",
+    f"-error_key:{KEY} state:failed": "slow",
+    "key:acct:7": "parent",
+    "key:acct:*": "parent later",
+    'key:"acct:[8]"': "later",
+    "key:acct:": "",
+    "-key:acct:7 state:pending": "next again later",
     "Oslo": "again down",
     "webhook Oslo": "down",
     "webhook -Oslo": "slow",
@@ -235,7 +247,7 @@ def test_small_windows_find_the_same(
         "state:failed state:completed": jobs[5:15],
         "state:failed args.n:8": [jobs[8]],
         "-args.n:8": [*jobs[:8], *jobs[9:]],
-        f"key:{KEY}": jobs[5:12],
+        f"error_key:{KEY}": jobs[5:12],
         "schedule:s": [job for n, job in enumerate(jobs) if n % 3],
     }.items():
         for limit in (2, 7, 50):

@@ -230,8 +230,9 @@ class Explained(Machine):
         self.kinds.update(said)
 
 
-# Kinds that come from a worker's reply, from a newer release, or from a moved database.
-ELSEWHERE = {"moved", "not_begun", "no_answer", "not_asked", "other"}
+# Kinds that come from a worker's reply, from a newer release, from a moved database, or from limits and keys, which
+# tests/app/test_limits_why.py has.
+ELSEWHERE = {"moved", "not_begun", "no_answer", "not_asked", "other", "limit", "rate", "turn", "stopped"}
 
 
 def test_every_job_gets_all_causes_that_hold_and_no_other(sides: Sides) -> None:

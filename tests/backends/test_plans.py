@@ -86,6 +86,12 @@ HOT: dict[str, tuple[dict[str, Any], str]] = {
         {"queue": "default", "priority": 1, "run_at": 5, "id": WORKER, "limit": 1000},
         "dray_jobs_ready",
     ),
+    "turns_ahead": (
+        {"queue": "default", "task": "t", "priority": 1, "key": "k", "run_at": 5, "id": WORKER, "limit": 1000},
+        "dray_jobs_turns",
+    ),
+    "limit_queues": ({"task": "t"}, "dray_jobs_turns"),
+    "limit_running": ({"among": 1000}, "dray_jobs_running"),
     "worker_loads": ({}, "dray_jobs_running"),
     "schedule_busy": ({"name": "s", "states": '["queued"]'}, "dray_jobs_live_schedule"),
     "live_running": ({"limit": 1000}, "dray_jobs_running"),
@@ -186,6 +192,7 @@ SQLITE_HOT: dict[str, tuple[dict[str, Any], str]] = {
 SETTLED = json.dumps([{"id": IDS.new(), "worker_id": WORKER, "claim": 1, "state": "completed", "final": True}] * 100)
 POSTGRES_HOT: dict[str, tuple[dict[str, Any], str]] = {
     **HOT,
+    "held_by": ({"scope": "task", "name": "t", "key": "k", "limit": 3}, "dray_jobs_held"),
     "job_claim": (
         {"worker_id": WORKER, "queues": '["default"]', "tasks": '["t", "u"]', "limit": 100, "total": 100},
         "dray_jobs_ready",
@@ -388,9 +395,9 @@ _READS_A_TABLE = re.compile(r"(Seq|Index|Index Only|Bitmap Heap) Scan .*\bon dra
 # Read one row.
 _LOOKS_AT_ENDS = {
     *("search_newest", "job_upcoming", "fanout_mark", "fanout_left", "job_look", "failure_keys"),
-    *("overview_any_job", "overview_next_job"),
+    *("overview_any_job", "overview_next_job", "limit_queues"),
 }
-_READS_ALL_RUNNING = {"rescue_look", "rescue_pick", "worker_loads"}
+_READS_ALL_RUNNING = {"rescue_look", "rescue_pick", "worker_loads", "limit_running", "held_by"}
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,8 @@ def test_values_come_from_the_database(used: Shell) -> None:
     assert await_offer(used, "job", "show", "") == [job_id[-8:]]
     assert await_offer(used, "job", "cancel", job_id[-8:-4]) == [job_id[-8:]]
     assert await_offer(used, "job", "show", job_id[:20]) == [job_id]
+    assert await_offer(used, "limits", "set", "queue", "s") == ["slow"]
+    assert await_offer(used, "limits", "reset", "task", "tasks.ad") == ["tasks.add"]
     assert await_offer(used, "schedules", "pause", "n") == ["nightly"]
     assert await_offer(used, "jobs", "--schedule", "n") == ["nightly"]
 

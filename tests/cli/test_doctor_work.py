@@ -15,7 +15,12 @@ import pytest
 
 from dray.app import App
 from dray.app_interface import core_of
+from dray.instants import SECOND
 from dray.maintenance.rescuer import Rescuer
+from dray.model.job import Demand
+from dray.model.settlement import completed
+from dray.model.worker import NewWorker
+from tests import verbs
 from tests.backends.processes import raw_sql
 from tests.cli.examined import HOUR, MINUTE, examined, found, set_back
 from tests.cli.shell import Shell, until
@@ -137,6 +142,55 @@ def test_workers_of_older_code_lack_tasks(app: App) -> None:
 
     assert verdict == "note"
     assert text == "1 of 1 worker lacking tasks of this app (new), by other code or older: the-older"
+
+
+# Limits
+
+
+def idle_worker(app: App) -> str:
+    """A worker that lives, has free slots, and does nothing."""
+    core = core_of(app)
+    new = NewWorker(
+        id=core.new_id(), name="the-idle", host="here", pid=1, boot=core.clock.boot, tasks=("add",), concurrency=4
+    )
+    core.backend.workers.register(new, HOUR * SECOND)
+    return new.id
+
+
+def test_a_job_that_limits_let_start_is_not_left_alone_by_an_able_worker(app: App) -> None:
+    worker = idle_worker(app)
+    app.queue("default", limit=1)
+    first, second = (app.enqueue("add", {"a": 1, "b": 2}, key="k") for _ in range(2))
+    assert "limits" not in examined(app.url)  # nothing has waited for long
+
+    set_back(app.url, "dray_jobs", "run_at", MINUTE)
+    assert found(app.url, "limits")[0] == "ok"  # the limit is of this moment
+    set_back(app.url, "dray_limits", "changed_at", MINUTE)
+    verdict, text = found(app.url, "limits")
+    assert verdict == "warning"
+    assert text.startswith(f"limits let job {first.id} start (queue default, task add), and the-idle has free slots")
+
+    claim = [*verbs.claim(core_of(app).backend, worker, Demand(("default",), ("add",), 2))]
+    assert [each.id for each in claim] == [first.id]
+    set_back(app.url, "dray_jobs", "started_at", MINUTE)
+    assert found(app.url, "limits")[0] == "ok"  # the limit is reached
+
+    app.queue("default", limit=2)
+    set_back(app.url, "dray_limits", "changed_at", MINUTE)
+    assert f"job {second.id}" in found(app.url, "limits")[1]
+    now = core_of(app).clock.steady()
+    verbs.settle(core_of(app).backend, worker, [completed(claim[0], now, now, None)])
+    assert found(app.url, "limits")[0] == "ok"  # one has just ended
+
+
+def test_a_job_without_a_key_and_a_limit_or_in_a_paused_queue_is_no_matter_of_limits(app: App) -> None:
+    idle_worker(app)
+    app.enqueue("add", {"a": 1, "b": 2})
+    app.enqueue("add", {"a": 1, "b": 2}, queue="paused", key="k")
+    app.pause("paused")
+    set_back(app.url, "dray_jobs", "run_at", MINUTE)
+
+    assert found(app.url, "limits")[0] == "ok"
 
 
 # What waits, and what went wrong

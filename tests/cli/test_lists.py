@@ -11,7 +11,7 @@ from tests.cli.shell import Shell, until
 JOB = {
     *("id", "task", "queue", "state", "reason", "priority", "attempt", "max_attempts", "crashes", "progress"),
     *("progress_message", "error", "name", "tags", "worker", "created_at", "run_at", "started_at", "finished_at"),
-    *("workflow", "workflow_name", "step", "schedule"),
+    *("workflow", "workflow_name", "step", "schedule", "key"),
 }
 STATES = ["waiting", "scheduled", "queued", "running", "completed", "failed", "cancelled"]
 
@@ -64,7 +64,7 @@ def test_jobs_are_searched(shell: Shell) -> None:
     slow = add(shell, "--queue", "slow")
     tagged = add(shell, "--tag", "x")
     failed = [shell("enqueue", "tasks.fail", f"word={word}", "--queue", "f").value for word in ("a", "b", "no way")]
-    shell("worker", "--burst", "-q", "f")
+    shell("worker", "--burst", "-q", "f", "-c", "1")  # they end one after the other
 
     def found(*words: str) -> list[str]:
         return [row[0] for row in shell("jobs", *words).rows]
@@ -130,7 +130,7 @@ def test_a_queue_is_paused_resumed_and_set(shell: Shell) -> None:
     (resumed,) = shell("queues", "resume", "default", "--json").json
     assert resumed["paused_at"] is None
     (changed,) = shell("queues", "set", "default", "--priority", "7", "--json").json
-    assert (changed["priority"], list(changed)) == (7, ["name", "priority", "paused_at", *STATES])
+    assert (changed["priority"], list(changed)) == (7, ["name", "priority", "paused_at", *STATES, "limits"])
     assert shell("jobs", "--json").json[0]["priority"] == 0
     add(shell)
     assert shell("jobs", "--json").json[0]["priority"] == 7
@@ -141,9 +141,12 @@ def test_queues_in_a_pipe_are_rows(shell: Shell) -> None:
     add(shell, "--queue", "slow", "--delay", "1h")
 
     assert shell("queues").rows == [
-        ["default", "0", "", "0", "0", "1", "0", "0", "0", "0"],
-        ["slow", "0", "", "0", "1", "0", "0", "0", "0", "0"],
+        ["default", "0", "", "0", "0", "1", "0", "0", "0", "0", ""],
+        ["slow", "0", "", "0", "1", "0", "0", "0", "0", "0", ""],
     ]
+
+    shell("limits", "set", "queue", "slow", "--limit", "3")
+    assert [row[10] for row in shell("queues").rows] == ["", '{"limit": 3}']
 
 
 def test_workers_are_listed_while_they_live_and_on_request_afterwards(shell: Shell) -> None:

@@ -105,6 +105,26 @@ def test_the_code_of_hooks_and_middleware_runs_as_shown_on_both_databases(url: s
     assert len(names["alerts"]) == 1
 
 
+def test_the_recipes_of_limits_run_as_shown_on_both_databases(url: str) -> None:
+    page = (ROOT / "docs" / "how-to" / "limits.md").read_text()
+    code = "".join(re.findall(r"```python\n(.+?)```", page, re.S)).replace('"sqlite:///shop.db"', repr(url))
+    names: dict[str, Any] = {"__name__": "shop"}
+
+    exec(compile(code, "shop.py", "exec"), names)
+
+    names["app"].close()
+    typed = re.findall(r"^\$ dray (limits.*)", page, re.M)
+    assert len(typed) > 4
+    said = [run("-m", "dray", *line.split(), "--url", url) for line in typed]
+    assert [line.split("\t")[:3] for line in said] == [
+        ["queue", "api", "0"],
+        ["queue", "api", "2"],
+        ["task", "shop.fetch", ""],
+        ["queue", "api", "2"],
+        ["queue", "api", "0"],
+    ]
+
+
 def test_the_reference_names_every_public_name() -> None:
     import dray
 
@@ -144,6 +164,8 @@ def _documented() -> dict[str, list[str]]:
     import dray
     from dray import testing
     from dray.handle.job import Attempt, AttemptError, LogLine
+    from dray.model.limit import Kind
+    from dray.ops.limits import LimitInfo
     from dray.ops.listing import QueueInfo, Stats, WorkerInfo
     from dray.runtime.worker import Worker
     from dray.schedules import ScheduleInfo, ScheduleKeywords
@@ -158,6 +180,7 @@ def _documented() -> dict[str, list[str]]:
         "Options of a job": [*JobKeywords.__optional_keys__],
         "A job's handle": [*(name for name in _public(dray.Job) if name not in coroutines), *kept],
         "Lists, numbers and queues": [*_public(Stats), *_public(QueueInfo), *_public(WorkerInfo)],
+        "Keys and limits": [*_public(LimitInfo), *(kind.value for kind in Kind), "key"],
         "Context": [name for name in _public(dray.Context) if name != "completion"],  # for ctx.transaction()
         "Steering": ["Retry", "Snooze", "Fail", "Cancel", "Steering"],
         "Workers": [
@@ -198,7 +221,7 @@ def test_the_reference_has_the_limits_of_the_code() -> None:
     from dray.model import bounds
     from dray.model.retention import Retention
 
-    section = REFERENCE.partition("## Limits")[2].partition("## ")[0]
+    section = REFERENCE.partition("## Sizes and retention")[2].partition("## ")[0]
     figures = (
         f"arguments of a job | {bounds.ARGS_BYTES // bounds.KIB} KiB",
         f"result | {bounds.RESULT_BYTES // bounds.MIB} MiB",

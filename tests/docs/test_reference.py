@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 MIGRATIONS = ROOT / "src" / "dray" / "backends" / "migrations"
 # In the order of a shop's day: what one page enqueues, the next ones show.
 PAGES = (
-    *("index", "enqueue", "jobs", "why", "tasks", "run", "worker", "job", "queues", "workers", "workflows"),
+    *("index", "enqueue", "jobs", "why", "tasks", "run", "worker", "job", "queues", "limits", "workers", "workflows"),
     *("schedules", "stats", "tail", "actions", "config", "completion", "audit", "doctor", "health", "db"),
     *("demo", "dev", "web", "mcp", "top", "bench", "import"),
 )

@@ -46,9 +46,11 @@ def test_nothing_asks_for_everything() -> None:
     "text",
     [
         "state:failed -state:timeout queue:mail task:mail.* tag:team-* worker:0a1b2c3d workflow:etl schedule:nightly",
-        "reason:timeout error:503 key:0011223344556677 attempt:>1 since:1h until:2026-11-15T08:00Z ran:>30s id:0a1b",
+        "reason:timeout error:503 error_key:0011223344556677 attempt:>1 since:1h until:2026-11-15T08:00Z ran:>30s",
+        "id:0a1b",
         'args.a.b:42 args.to:*@example.com args.x:"*" error:"say \\"no\\" \\\\ twice" "-x" "a:b"',
         'workflow:"my flow" -"two words"',
+        'key:acct:7 key:acct:* -key:"two words"',
     ],
 )
 def test_a_search_can_be_written_out_and_read_again(text: str) -> None:
@@ -88,7 +90,8 @@ def test_any_text_is_read_or_refused_and_what_is_read_can_be_written_out(text: s
         ("tag:a/b", "is no tag: a tag is 1 to 100 of"),
         ("tag:a*b", "has a \\* that is not at its end"),
         ("id:xyz", "is no part of an id"),
-        ("key:12", "is no key of an error"),
+        ("error_key:12", "is no key of an error"),
+        (f"key:{'x' * 201}", "is no key of a job"),
         ("reason:because", "is no reason; known are error, timeout"),
         ("attempt:two", "is no number of an attempt"),
         ("attempt:٣", "is no number of an attempt"),
@@ -145,7 +148,7 @@ def test_a_filter_can_be_added_and_removed() -> None:
         ("state:pending -state:waiting", {"scheduled", "queued"}),
         ("state:timeout", {"failed"}),
         ("reason:user", {"failed", "cancelled"}),
-        ("key:0011223344556677", {"failed"}),
+        ("error_key:0011223344556677", {"failed"}),
         ("state:queued reason:user", set()),
     ],
 )

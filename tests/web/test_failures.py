@@ -73,7 +73,7 @@ def test_a_group_shows_its_newest_traceback_and_its_jobs(visitor: Visitor, fail:
     assert "ValueError: 503 for url /hooks/91204" in text
     for job_id in ids:
         assert f'href="/jobs/{job_id}"' in page
-    assert "/bulk?verb=retry&amp;q=state%3Afailed+key%3A" in page
+    assert "/bulk?verb=retry&amp;q=state%3Afailed+error_key%3A" in page
     assert [job["id"] for job in visitor.json(f"/failures/{group['key']}.json")["jobs"]] == ids[::-1]
 
 

@@ -369,3 +369,20 @@ def test_a_page_of_a_job_takes_few_statements(app: App, hands: Hands, visitor: V
         assert visitor.client.get(path, headers=part).status_code == 200
 
     assert len(made) <= 24, made
+
+
+def test_a_job_that_a_limit_holds_back_shows_its_key_and_links_what_runs(
+    app: App, hands: Hands, visitor: Visitor, visitor_as: Callable[..., Visitor]
+) -> None:
+    app.queue("reports", key_limit=1)
+    first, second = (app.enqueue("report.build", {"team": 7}, key="acct:7") for _ in range(2))
+    hands.claim(first)
+
+    text = visitor.words(f"/jobs/{second.id}")
+
+    assert "1 of 1 running for key acct:7, the key_limit of queue reports" in text
+    assert "Key acct:7" in text
+    assert f'/jobs/{first.id}"' in visitor.page(f"/jobs/{second.id}")
+    limited = visitor_as("viewer", queues=["reports"])
+    assert "1 of 1 running, the key_limit of queue reports." in limited.words(f"/jobs/{second.id}")
+    assert first.id not in limited.page(f"/jobs/{second.id}")

@@ -9,6 +9,7 @@ import pytest
 from dray import App
 from dray.app_interface import core_of
 from dray.model.action import By
+from dray.model.limit import bounds_of
 from dray.ops import acting
 from tests.web.browsing import Visitor
 from tests.web.executed import page_statements
@@ -148,3 +149,15 @@ def test_the_pages_take_few_reads(app: App, mail: str, visitor: Visitor) -> None
     assert one <= 46
     assert page_statements(visitor, "/queues") <= listed
     assert page_statements(visitor, f"/queues/{mail}") <= one
+
+
+def test_limits_are_shown_in_the_list_and_on_the_page_with_who_set_them(
+    app: App, mail: str, visitor: Visitor
+) -> None:
+    app.queue(mail, limit=5)
+    acting.set_limits(core_of(app), "queue", mail, bounds_of(mail, {"rate": "10/s"}), By("ann", "cli"))
+
+    assert "limit 5, rate 10/s" in visitor.words("/queues")
+    assert "Limits limit 5, rate 10/s" in visitor.words("/queues/mail")
+    assert "Limited by ann" in visitor.words("/queues/mail")
+    assert visitor.json("/queues.json")[0]["limits"] == {"limit": 5, "rate": ["10/s"]}

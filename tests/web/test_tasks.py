@@ -8,6 +8,8 @@ import pytest
 
 import dray
 from dray import App
+from dray.app_interface import core_of
+from dray.model.limit import Source, bounds_of
 from dray.testing import drain
 from tests.web.browsing import Visitor
 from tests.web.executed import page_statements
@@ -104,3 +106,12 @@ def test_a_visitor_of_some_queues_sees_none(send: str, visitor_as: Callable[...,
 def test_the_pages_take_few_reads(app: App, send: str, visitor: Visitor) -> None:
     assert page_statements(visitor, "/tasks") <= 16  # 12 are of the rates, which all visits share
     assert page_statements(visitor, f"/tasks/{send}") <= 18
+
+
+def test_limits_are_shown_in_the_list_and_on_the_page(app: App, send: str, visitor: Visitor) -> None:
+    core_of(app).backend.limits.say("task", send, Source.DECLARED, bounds_of(send, {"limit": 3, "key_limit": 1}))
+
+    for path in ("/tasks", f"/tasks/{send}"):
+        assert "limit 3, key_limit 1" in visitor.words(path)
+    assert visitor.json("/tasks.json")[0]["limits"] == {"limit": 3, "key_limit": 1}
+    assert visitor.json(f"/tasks/{send}.json")["limits"] == {"limit": 3, "key_limit": 1}

@@ -79,6 +79,7 @@ _SOUGHT = """
     AND $chosen(j.queue, queue)
     AND $chosen(j.task, task)
     AND $chosen(j.schedule, schedule)
+    AND $chosen(j.key, key)
     AND coalesce(j.finished_at, j.created_at) >= $at(since)
     AND coalesce(j.finished_at, j.created_at) < $at(until)
     AND j.created_at >= $at(enqueued_since) AND j.created_at < $at(enqueued_until)

@@ -151,6 +151,8 @@ def _workflow_names(ctx: click.Context, _: str) -> _Offer:
 
 
 def _names(ctx: click.Context, incomplete: str) -> _Offer:
+    if ctx.command_path.startswith("dray limits"):
+        return (_queues if ctx.params.get("scope") == "queue" else _tasks)(ctx, incomplete)
     return _schedules(ctx, incomplete) if ctx.command_path.startswith("dray schedules") else {}
 
 

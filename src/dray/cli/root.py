@@ -67,6 +67,7 @@ _COMMANDS = {
     "job": ("commands.job", "show, wait for, retry, cancel or delete jobs"),
     "why": ("commands.why", "explain a job: why it waits, failed or what it is doing now"),
     "queues": ("commands.queues", "list, pause, resume and set queues"),
+    "limits": ("commands.limits", "list, set and reset limits: how many jobs run at once, and how often they start"),
     "workers": ("commands.tasks", "list workers"),
     "workflows": ("commands.workflows", "list, draw, cancel and retry graphs of jobs"),
     "schedules": ("commands.schedules", "list, add, preview, run, pause, resume and remove schedules"),

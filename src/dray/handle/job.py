@@ -265,6 +265,7 @@ class Job(Generic[R_co]):
     priority = _Column[int]()
     name = _Column[str | None]()
     tags = _Column[tuple[str, ...]]()
+    key = _Column[str | None]()  # it takes turns with the jobs of other keys, and limits of keys count it
     attempt = _Column[int]()  # the number of the last attempt; 0: it has not started
     max_attempts = _Column[int]()
     error = _Column[str | None]()  # one line that says what the last attempt ended with

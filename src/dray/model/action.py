@@ -16,9 +16,22 @@ from dray.wording import counted
 
 Via = Literal["cli", "web", "mcp"]
 Verb = Literal[
-    "retry", "cancel", "delete", "pause", "resume", "run", "prune", "enqueue", "reveal", "remove", "move", "import"
+    "retry",
+    "cancel",
+    "delete",
+    "pause",
+    "resume",
+    "set",
+    "reset",
+    "run",
+    "prune",
+    "enqueue",
+    "reveal",
+    "remove",
+    "move",
+    "import",
 ]
-Kind = Literal["job", "jobs", "queue", "schedule", "workflow", "database"]
+Kind = Literal["job", "jobs", "queue", "task", "schedule", "workflow", "database"]
 
 _IDS_SHOWN = 20
 

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dray.model.job import Attempt, Job
+from dray.model.limit import StoredRule
 from dray.model.lost_parents import NOTHING_LOST, Lost
 from dray.model.worker import Worker, WorkerState
 
 AHEAD_LIMIT = 1_000  # jobs of one task that are counted before one in the queue
 PARENTS_LIMIT = 10  # parents that are named
+HOLDERS_LIMIT = 3  # running jobs that are named for a limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,36 @@ class WorkerView:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitHolder:
+    """A running job that a limit counts."""
+
+    id: str
+    task: str
+    worker: str | None  # its name
+    started_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class LimitUse:
+    """A rule that is in force for a job, and how much of it is used."""
+
+    rule: StoredRule
+    most: int
+    used: int  # running, or started within the period
+    holders: tuple[LimitHolder, ...] = ()  # of what runs, at most HOLDERS_LIMIT, those that have run longest
+    opens_at: int | None = None  # of a rate: when the next may start; None: now
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What comes before a job with a key, among those of its task in its queue; AHEAD_LIMIT: there may be more."""
+
+    keys: int  # other keys with jobs of its priority
+    of_key: int  # jobs of its own key and priority
+    higher: int  # jobs of a higher priority
+
+
+@dataclass(frozen=True, slots=True)
 class Circumstances:
     """One job and what is around it, in one consistent read."""
 
@@ -103,3 +135,5 @@ class Circumstances:
     closed: Closed | None = None  # the database
     start: int = 1  # how often it was started, by its recorded attempts: one more after each retry
     lost: Lost = NOTHING_LOST  # what keeps it from being freed, or from starting over
+    limits: tuple[LimitUse, ...] = ()  # of its task and its queue, while it has not started
+    turn: Turn | None = None  # None: it has no key, or is not ready

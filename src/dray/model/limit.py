@@ -30,7 +30,7 @@ class Kind(StrEnum):
 
 
 KEY_KINDS = frozenset({Kind.KEY_LIMIT, Kind.KEY_RATE})
-_RATES = frozenset({Kind.RATE, Kind.KEY_RATE})
+RATE_KINDS = frozenset({Kind.RATE, Kind.KEY_RATE})
 
 
 class Source(StrEnum):
@@ -73,6 +73,10 @@ class StoredRule(NamedTuple):
     in_force: bool
     changed_at: int | None  # None: now
 
+    @property
+    def bound(self) -> Bound:
+        return Bound(self.most or 0, self.period_us)
+
 
 def bounds_of(of: str, given: Mapping[str, Any]) -> dict[Kind, tuple[Bound, ...]]:
     """The bounds that options name, checked; those that are None or not there are left out."""
@@ -80,7 +84,7 @@ def bounds_of(of: str, given: Mapping[str, Any]) -> dict[Kind, tuple[Bound, ...]
 
 
 def _bounds(name: str, kind: Kind, value: object) -> tuple[Bound, ...]:
-    if kind not in _RATES:
+    if kind not in RATE_KINDS:
         return (Bound(_whole(name, value, low=0)),)
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list | tuple):
@@ -157,11 +161,19 @@ def _stored(scope: str, name: str, source: Source, bounds: Bounds) -> Iterator[S
 
 def said_by(stored: Iterable[StoredRule], source: Source) -> dict[Kind, tuple[Bound, ...]]:
     """What code, or an operator, has said of one task or queue."""
+    return _gathered(rule for rule in stored if rule.source == source)
+
+
+def in_force(stored: Iterable[StoredRule]) -> dict[Kind, tuple[Bound, ...]]:
+    """What counts of the rules of one task or queue."""
+    return _gathered(rule for rule in stored if rule.in_force)
+
+
+def _gathered(rules: Iterable[StoredRule]) -> dict[Kind, tuple[Bound, ...]]:
     bounds: dict[Kind, tuple[Bound, ...]] = {}
-    for rule in stored:
-        if rule.source == source:
-            more = () if rule.most is None else (Bound(rule.most, rule.period_us),)
-            bounds[Kind(rule.kind)] = bounds.get(Kind(rule.kind), ()) + more
+    for rule in rules:
+        more = () if rule.most is None else (Bound(rule.most, rule.period_us),)
+        bounds[Kind(rule.kind)] = bounds.get(Kind(rule.kind), ()) + more
     return bounds
 
 

@@ -14,7 +14,7 @@ from typing import Literal, NoReturn
 
 from dray.errors import ConfigError
 from dray.instants import DAY, HOUR, MILLISECOND, MINUTE, SECOND, from_datetime
-from dray.model.bounds import DELAY_US, NAME_CHARS, TAG_CHARS
+from dray.model.bounds import DELAY_US, KEY_CHARS, NAME_CHARS, TAG_CHARS
 from dray.model.job import Reason, State, states_named
 from dray.model.values import canonical_id, shown
 from dray.wording import close_matches
@@ -26,7 +26,8 @@ TERMS = 60  # the ids of 50 ticked rows, and the states that an action means
 ATTEMPT_MAX = 2_147_483_647
 # As people write them before the colon; args with a path.
 KEYS = tuple(
-    "state queue task tag worker workflow schedule reason error key attempt since until enqueued ran id args".split()  # noqa: SIM905
+    "state queue task tag key worker workflow schedule reason error error_key attempt since until enqueued "  # noqa: SIM905
+    "ran id args".split()
 )
 _COMPARED = {"attempt", "ran"}
 _TAG = re.compile(rf"[A-Za-z0-9_.:-]{{0,{TAG_CHARS}}}[*]?")
@@ -215,6 +216,12 @@ def _name_problem(term: Term) -> str | None:
     return None
 
 
+def _key_problem(term: Term) -> str | None:
+    if len(term.value) > KEY_CHARS:
+        return f"is no key of a job: a key has 1 to {KEY_CHARS} characters (and * for any text)"
+    return None
+
+
 def _tag_problem(term: Term) -> str | None:
     if "*" in term.value[:-1]:
         return "has a * that is not at its end; a tag takes one only there"
@@ -259,7 +266,8 @@ _CHECKS: dict[str, Callable[[Term], str | None]] = {
     "schedule": _name_problem,
     "reason": _is_part("|".join(Reason), f"is no reason; known are {', '.join(Reason)}"),
     "id": _is_part("[0-9a-fA-F-]{1,36}", "is no part of an id: an id has the characters 0-9 a-f and -"),
-    "key": _is_part("[0-9a-f]{16}", "is no key of an error: these have 16 of the characters 0-9 a-f"),
+    "key": _key_problem,
+    "error_key": _is_part("[0-9a-f]{16}", "is no key of an error: these have 16 of the characters 0-9 a-f"),
     "attempt": _attempt_problem,
     "ran": _ran_problem,
     "since": _time_problem,

@@ -34,7 +34,7 @@ ANYTHING: dict[str, Any] = {
     "not_outcomes": None,
     **dict.fromkeys(
         f"{no}{key}{kind}"
-        for key in ("queue", "task", "schedule", "worker", "workflow")
+        for key in ("queue", "task", "schedule", "key", "worker", "workflow")
         for no in ("", "not_")
         for kind in ("", "_like")
     ),
@@ -89,7 +89,7 @@ def sought(search: Search, now: int, *, queues: frozenset[str] | None = None) ->
     until = [*by.instants("until", now), *by.instants("since", now, negated=True)]
     args = tuple(term for term in search.terms if term.path)
     named: dict[str, Any] = {
-        k: v for key in ("queue", "task", "schedule", "worker", "workflow") for k, v in by.names(key).items()
+        k: v for key in ("queue", "task", "schedule", "key", "worker", "workflow") for k, v in by.names(key).items()
     }
     asked: dict[str, Any] = {
         "states": sorted(states),
@@ -101,8 +101,8 @@ def sought(search: Search, now: int, *, queues: frozenset[str] | None = None) ->
         "not_workflow_part": by.parts("workflow", negated=True),
         "reason": by.values("reason"),
         "not_reason": by.values("reason", negated=True),
-        "error_key": by.values("key"),
-        "not_error_key": by.values("key", negated=True),
+        "error_key": by.values("error_key"),
+        "not_error_key": by.values("error_key", negated=True),
         "tag": _needles(by.values("tag")),
         "not_tag": _needles(by.values("tag", negated=True)),
         "id_part": by.values("id"),
@@ -194,7 +194,7 @@ def _states(search: Search) -> tuple[frozenset[State], list[str] | None, list[st
     gone = frozenset(state for (each, reason), negated in named if negated and reason is None for state in each)
     if any(term.key == "reason" and not term.negated for term in search.terms):
         gone |= frozenset(State) - _REASONED
-    if any(term.key == "key" and not term.negated for term in search.terms):
+    if any(term.key == "error_key" and not term.negated for term in search.terms):
         gone |= frozenset(State) - {State.FAILED}
     outcomes = [f"{s}/{reason}" for each, reason in wanted if reason is not None for s in each if s not in gone]
     not_outcomes = [f"{s}/{reason}" for (each, reason), negated in named if negated and reason for s in each]

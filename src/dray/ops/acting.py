@@ -19,10 +19,11 @@ from dray.handle.job import Job
 from dray.handle.run import Run, cancel_run, retryable
 from dray.model.action import By, Kind, NewAction, Verb, ids_target
 from dray.model.job import FINAL, CancelResult
+from dray.model.limit import Bounds, Scope
 from dray.model.new_job import NewJob
 from dray.model.values import check_name, parse_id
 from dray.model.workflow import Workflow
-from dray.ops import pruning
+from dray.ops import limits, pruning
 from dray.wording import listed, span
 
 _CHUNK = 500  # jobs in one transaction
@@ -159,6 +160,20 @@ def pause_queue(core: AppInterface, name: str, by: By, note: str | None = None) 
 def resume_queue(core: AppInterface, name: str, by: By) -> bool:
     """As `App.resume`; False: it was not paused."""
     return core.resume(name, _new(core, by, "resume", "queue", check_name("queue", name)))
+
+
+# Limits
+
+
+def set_limits(core: AppInterface, scope: Scope, name: str, bounds: Bounds, by: By) -> bool:
+    """Limits a task or a queue, whatever code declares; kinds that are not named stay. False: it was so already."""
+    action = _new(core, by, "set", scope, check_name(scope, name), note=limits.in_words(bounds))
+    return core.override_limits(scope, name, bounds, action)
+
+
+def reset_limits(core: AppInterface, scope: Scope, name: str, by: By) -> bool:
+    """Takes back what `set_limits` has said: what code declares holds again. False: it had said nothing."""
+    return core.reset_limits(scope, name, _new(core, by, "reset", scope, check_name(scope, name)))
 
 
 # Schedules

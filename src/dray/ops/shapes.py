@@ -31,6 +31,7 @@ log_line = partial(values_of, names="seq at level logger message claim")
 worker = partial(
     values_of, names="id name host pid state queues tasks concurrency duties started_at last_seen_at stopped_at"
 )
+limit = partial(values_of, names="scope name limit rate key_limit key_rate declared override running started")
 schedule = partial(
     values_of,
     names="name task queue args rule cron every tz misfire misfire_limit overlap priority next_at last_at created_at "
@@ -51,7 +52,7 @@ def job(found: Job[Any], workflow_name: str | None = None) -> dict[str, Any]:
         **values_of(found, "created_at run_at started_at finished_at"),
         "workflow": found.row.workflow_id,
         "workflow_name": workflow_name,
-        **values_of(found.row, "step schedule"),
+        **values_of(found.row, "step schedule key"),
     }
 
 

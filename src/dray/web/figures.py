@@ -14,9 +14,10 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from dray.errors import ConfigError
+from dray.model.limit import Scope
 from dray.model.rollup import THRESHOLDS
 from dray.model.values import shown
-from dray.ops import metrics
+from dray.ops import limits, metrics
 from dray.ops.failures import ErrorGroup
 from dray.ops.metrics import Point, Rates, Series, Total
 from dray.ops.top import COUNTED
@@ -32,6 +33,7 @@ WORDS = {"1h": "this hour", "24h": "in 24 h", "7d": "in 7 days"}
 _STEPS = {60: "a minute", 3600: "an hour"}
 _GROUPS = 10  # of failures that are read for a list
 _QUEUES = 10  # queues of a visitor's that a chart is made of
+_LIMITS = 5.0  # seconds that limits are kept
 _BAD_SHARE, _BAD_JOBS = 0.01, 10  # failed jobs of a queue or task, from which they are marked
 
 
@@ -178,6 +180,11 @@ def queue_rows(visit: Visit, span: str) -> list[dict[str, Any]]:
     ]
 
 
+def limited(visit: Visit, scope: Scope) -> dict[str, dict[str, Any]]:
+    """The limits in force of queues or of tasks, by name."""
+    return visit.site.shared.get(("limits", scope), _LIMITS, lambda: limits.in_force(visit.backend, scope))
+
+
 def queue_shape(visit: Visit, row: dict[str, Any], span: str) -> dict[str, Any]:
     """A queue as JSON."""
     found = rates(visit, span, "queue").get(row["name"])
@@ -187,6 +194,7 @@ def queue_shape(visit: Visit, row: dict[str, Any], span: str) -> dict[str, Any]:
         "oldest": row["oldest"],
         "running": row["running"],
         "paused_at": row["paused_at"],
+        "limits": limited(visit, "queue").get(row["name"]),
         "ended": None if found is None else rates_shape(found),
     }
 

@@ -55,6 +55,7 @@ def view_of(visit: Visit, found: Why, revealed: Mapping[str, Any] | None = None)
     drawn = timeline(shape, attempts, lines, visit.now)
     asked = visit.site.asker.last(row.id, row.claim) if row.state == State.RUNNING else None
     jobs = {each.id for each in (*around.parents, *around.children)}
+    linked = jobs | _holders(visit, found)
     is_following = visit.query.get("follow") == "1"
     level = visit.query.get("level", "")
     known = [line for line in lines if level not in _LEVELS or line["level"].lower() in _LEVELS[level]]
@@ -63,7 +64,7 @@ def view_of(visit: Visit, found: Why, revealed: Mapping[str, Any] | None = None)
         "job": shape,
         "row": row,
         "now": visit.now,
-        "causes": [words(_without_progress(_text(visit, each), found.job), jobs) for each in found.causes],
+        "causes": [words(_without_progress(_text(visit, each), found.job), linked) for each in found.causes],
         "also": [words(text, jobs) for text in _also(shape, around, visit.now)],
         "asked": asked,
         "stack": traces.stack(asked.stack) if asked else None,
@@ -146,6 +147,9 @@ def _text(visit: Visit, cause: Cause) -> str:
         return f"No live worker serves queue {cause.facts['queue']}."
     if cause.kind == Kind.UNKNOWN_TASK:
         return f"No live worker of its queue knows the task {cause.facts['task']}."
+    if cause.kind == Kind.LIMIT:
+        used, most, option, scope, name = (cause.facts[each] for each in ("used", "most", "option", "scope", "name"))
+        return f"{used:,} of {most:,} running, the {option} of {scope} {name}."
     return cause.text
 
 
@@ -157,8 +161,15 @@ def _without_progress(text: str, job: model.Job) -> str:
 
 
 def _facts(visit: Visit, cause: Cause) -> dict[str, Any]:
-    is_wider = _names_jobs(cause) or cause.kind in {Kind.NO_WORKER, Kind.UNKNOWN_TASK}
+    is_wider = _names_jobs(cause) or cause.kind in {Kind.NO_WORKER, Kind.UNKNOWN_TASK, Kind.LIMIT}
     return {} if visit.access.queues is not None and is_wider else cause.facts
+
+
+def _holders(visit: Visit, found: Why) -> set[str]:
+    """The running jobs that a limit counts, for visitors who may see all queues."""
+    if visit.access.queues is not None:
+        return set()
+    return {each["id"] for cause in found.causes if cause.kind == Kind.LIMIT for each in cause.facts["running"]}
 
 
 def _names_jobs(cause: Cause) -> bool:

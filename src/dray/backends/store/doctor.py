@@ -17,10 +17,12 @@ from typing import NamedTuple, TypeVar, get_args
 from dray.backends import rows
 from dray.backends.database import FIRST_ID, LAST_ID, Database, Row, Session
 from dray.backends.store import Store
+from dray.backends.store.gate import Gate, Turns
+from dray.backends.store.limits import stored_rule
 from dray.backends.store.liveness import Life, lives
 from dray.instants import HOUR, to_datetime
 from dray.model.action import Kind, Verb, Via
-from dray.model.bounds import ATTEMPTS_KEPT, LOG_LINES
+from dray.model.bounds import ATTEMPTS_KEPT, LOG_LINES, PRIORITY_MAX
 from dray.model.job import Queue
 from dray.model.rollup import ALL
 from dray.model.schedule import Schedule
@@ -185,6 +187,33 @@ class Examination:
     @cached_property
     def ready(self) -> list[Ready]:
         return [Ready(*row) for row in self._rows("doctor_ready", most=MOST, pairs=_PAIRS)]
+
+    @cached_property
+    def loads(self) -> dict[str, int]:
+        """How many jobs each worker has claimed."""
+        return dict(self._rows("worker_loads"))
+
+    def left_alone(self, queue: str, task: str, since: int) -> str | None:
+        """A job with a key or under a limit that could start now, while nothing of its queue or task has started or
+        ended, and no limit has changed, since an instant; None: there is none."""
+        line = {"queue": queue, "task": task}
+
+        def look(tx: Session) -> str | None:
+            rules = [
+                stored_rule(row)
+                for row in (
+                    *tx.rows("limit_of", scope="queue", name=queue),
+                    *tx.rows("limit_of", scope="task", name=task),
+                )
+            ]
+            is_gated = any(rule.in_force for rule in rules) or tx.rows("turn_level", **line, below=PRIORITY_MAX + 1)
+            if not is_gated or any((rule.changed_at or 0) > since for rule in rules):
+                return None
+            if tx.rows("doctor_moved", **line, since=since, most=MOST)[0][0]:
+                return None
+            return Gate(tx, Turns(), queue, [task]).first()
+
+        return self._look(look)
 
     def due(self) -> list[Ready]:
         """The first job whose time has come and that is not queued yet, if there is one."""

@@ -125,7 +125,8 @@ class _Rooms:
             if rule.kind == Kind.LIMIT:
                 self._bound(rule, rule.most - running[rule.scope, rule.name])
             elif rule.kind == Kind.RATE:
-                starts = tx.rows("starts_list", scope=rule.scope, name=rule.name, period_us=rule.period_us)
+                given = {"scope": rule.scope, "name": rule.name, "period_us": rule.period_us}
+                starts = tx.rows("starts_list", **given, key="")
                 self._bound(rule, rule.most - sum(n for _, n in starts))
                 at = opens_at(starts, rule.most, rule.period_us)
                 if at is not None:
@@ -236,13 +237,19 @@ class Gate:
         self._goes_on = False
         self._left: dict[Line, _Place] = {}  # where the lines were resumed
 
-    def look(self, now: int) -> Opening:
-        """Whether something could start."""
+    def first(self) -> str | None:
+        """The job that could start first; None: none is found with the hops of one claim."""
         for each in self._in_order(dict.fromkeys(self._ready, 1)):
             if self._rooms.admit(each):
                 for line, place in self._left.items():  # for the claim, which is to find the same
                     self._turns.rest_at(line, place)
-                return Opening(is_open=True, opens_at=None)
+                return each.id
+        return None
+
+    def look(self, now: int) -> Opening:
+        """Whether something could start."""
+        if self.first() is not None:
+            return Opening(is_open=True, opens_at=None)
         return Opening(self._goes_on, self._opens_at(now))
 
     def claim(self, worker_id: str, limit: int, ahead: int, in_turn: int) -> Gated:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from dray.backends.database import Session
 from dray.backends.migrate import LIMITS_CODE
@@ -12,11 +14,39 @@ from dray.errors import ConfigError
 from dray.model.action import NewAction
 from dray.model.limit import Bounds, Scope, Source, StoredRule, merged, said_by
 
+_RUNNING = 100_000  # running jobs that are counted
+
+
+class Use(NamedTuple):
+    """All rules, and how much of them is used at one moment."""
+
+    rules: list[StoredRule]
+    running: Mapping[tuple[str, str], int]  # (scope, name) -> jobs
+    started: Mapping[tuple[str, str, int], int]  # (scope, name, period_us) -> attempts within the period, of rates
+
 
 class LimitStore(Store):
     def all(self) -> list[StoredRule]:
         """All rules, by scope and name."""
-        return [_rule(row) for row in self._read("limit_list")]
+        return [stored_rule(row) for row in self._read("limit_list")]
+
+    def use(self) -> Use:
+        """All rules, what runs under them, and what has started under those rates that are in force."""
+
+        def work(tx: Session) -> Use:
+            rules, starts = tx.later("limit_list"), tx.later("limit_starts")
+            running: Counter[tuple[str, str]] = Counter()
+            for task, queue, n in tx.rows("limit_running", among=_RUNNING):
+                running["task", task] += n
+                running["queue", queue] += n
+            started = {(scope, name, period_us): n for scope, name, period_us, n in starts()}
+            return Use([stored_rule(row) for row in rules()], running, started)
+
+        return self._db.read(work)
+
+    def queues_of(self, task: str) -> list[str]:
+        """The queues in which jobs of a task are ready."""
+        return [row[0] for row in self._read("limit_queues", task=task)]
 
     def say(
         self, scope: Scope, name: str, source: Source, bounds: Bounds, *, action: NewAction | None = None
@@ -26,13 +56,28 @@ class LimitStore(Store):
         Once this returns, no claim commits that does not mind the new rules. What runs goes on, and counts. The first
         rule is refused while a worker lives that does not know limits, and no such worker can start from then on.
         """
-        if action is None and self._is_said(self.all(), scope, name, source, bounds):
-            return False
+        return self._change(scope, name, source, lambda _: dict(bounds), action)
+
+    def add(
+        self, scope: Scope, name: str, source: Source, bounds: Bounds, *, action: NewAction | None = None
+    ) -> bool:
+        """As `say`, but what it says of other kinds stays."""
+        return self._change(scope, name, source, lambda said: {**said, **bounds}, action)
+
+    def _change(
+        self, scope: Scope, name: str, source: Source, change: Callable[[Bounds], Bounds], action: NewAction | None
+    ) -> bool:
+        if action is None:  # most often nothing has changed since the last start: no lock is needed to see that
+            said = said_by((rule for rule in self.all() if (rule.scope, rule.name) == (scope, name)), source)
+            if change(said) == said:
+                return False
 
         def work(tx: Session) -> bool:
             tx.begin_limits()
-            stored = [_rule(row) for row in tx.rows("limit_of", scope=scope, name=name)]
-            if self._is_said(stored, scope, name, source, bounds):
+            stored = [stored_rule(row) for row in tx.rows("limit_of", scope=scope, name=name)]
+            said = said_by(stored, source)
+            bounds = change(said)
+            if bounds == said:
                 return False
             rules = _dated(stored, merged(stored, scope, name, source, bounds))
             tx.run("limit_drop", scope=scope, name=name)
@@ -51,13 +96,9 @@ class LimitStore(Store):
         found = self._read("starts_over", limit=limit)
         return sum(self._db.write(lambda tx: tx.each("starts_drop", found), durable=False)) if found else 0
 
-    @staticmethod
-    def _is_said(stored: Iterable[StoredRule], scope: str, name: str, source: Source, bounds: Bounds) -> bool:
-        own = [rule for rule in stored if (rule.scope, rule.name) == (scope, name)]
-        return said_by(own, source) == dict(bounds)
 
-
-def _rule(row: tuple[object, ...]) -> StoredRule:
+def stored_rule(row: tuple[object, ...]) -> StoredRule:
+    """A row of `limit_list` or `limit_of`."""
     rule = StoredRule(*row)  # pyright: ignore[reportArgumentType] - as the columns are
     return rule._replace(in_force=bool(rule.in_force))
 

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from dray.backends import rows
 from dray.backends.database import Session
 from dray.backends.store import Store
 from dray.backends.store.graph import lost_parents
+from dray.backends.store.limits import stored_rule
 from dray.backends.store.liveness import liveness
 from dray.model.causes import Standstill, standstill
-from dray.model.circumstances import AHEAD_LIMIT, PARENTS_LIMIT, Circumstances, Closed, Parent, WorkerView
-from dray.model.job import Attempt, Job, State
+from dray.model.circumstances import (
+    AHEAD_LIMIT,
+    HOLDERS_LIMIT,
+    PARENTS_LIMIT,
+    Circumstances,
+    Closed,
+    LimitHolder,
+    LimitUse,
+    Parent,
+    Turn,
+    WorkerView,
+)
+from dray.model.job import UNSTARTED, Attempt, Job, State
+from dray.model.limit import KEY_KINDS, RATE_KINDS, Kind, StoredRule, opens_at
 
 _WORKERS = 1_000
+_ORDER = [*Kind]  # in which limits are told
 
 
 class WhyStore(Store):
@@ -40,6 +56,8 @@ class WhyStore(Store):
                 ahead=_ahead(tx, job) if job.state == State.QUEUED else {},
                 last=Attempt(*last[0]) if last else None,
                 closed=Closed.of(dict(tx.rows("meta_list"))),
+                limits=tuple(_limits(tx, job)) if job.state in UNSTARTED else (),
+                turn=_turn(tx, job) if job.state == State.QUEUED and job.key is not None else None,
             )
 
         return self._db.read(work)
@@ -79,3 +97,27 @@ def _start(tx: Session, job: Job, last_claim: int | None) -> int:
 def _ahead(tx: Session, job: Job) -> dict[str, int]:
     place = {"queue": job.queue, "priority": job.priority, "run_at": job.run_at, "id": job.id}
     return {task: min(n, AHEAD_LIMIT) for task, n in tx.rows("ready_ahead", **place, limit=AHEAD_LIMIT) if n}
+
+
+def _limits(tx: Session, job: Job) -> Iterator[LimitUse]:
+    found = [*tx.rows("limit_of", scope="queue", name=job.queue), *tx.rows("limit_of", scope="task", name=job.task)]
+    for rule in sorted(map(stored_rule, found), key=lambda rule: (rule.scope, _ORDER.index(Kind(rule.kind)))):
+        if rule.in_force and (rule.kind not in KEY_KINDS or job.key is not None):
+            yield _use(tx, rule, job.key if rule.kind in KEY_KINDS else None)
+
+
+def _use(tx: Session, rule: StoredRule, key: str | None) -> LimitUse:
+    given = {"scope": rule.scope, "name": rule.name}
+    most = rule.bound.most
+    if rule.kind in RATE_KINDS:
+        starts = tx.rows("starts_list", **given, key=key or "", period_us=rule.period_us)
+        opening = opens_at(starts, most, rule.period_us)
+        return LimitUse(rule, most, sum(n for _, n in starts), opens_at=opening)
+    held = tx.rows("held_by", **given, key=key, limit=HOLDERS_LIMIT)
+    return LimitUse(rule, most, held[0][0] if held else 0, tuple(LimitHolder(*row[1:]) for row in held))
+
+
+def _turn(tx: Session, job: Job) -> Turn:
+    line = {"queue": job.queue, "task": job.task, "priority": job.priority, "key": job.key}
+    keys, of_key, higher = tx.rows("turns_ahead", **line, run_at=job.run_at, id=job.id, limit=AHEAD_LIMIT)[0]
+    return Turn(keys, of_key, higher)

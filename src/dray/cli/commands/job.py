@@ -117,6 +117,7 @@ _FIELDS = (
     Column("queue", "queue"),
     Column("priority", "priority"),
     Column("tags", "tags"),
+    Column("key", "key"),
     Column("state", "state", state),
     Column("attempt", "attempt", "{attempt} of {max_attempts}"),
     Column("worker", "worker"),

@@ -18,7 +18,7 @@ from dray.cli.output import BESIDE_STATES, STATES, Column, flat, put_either, put
 from dray.cli.parsing import time_option
 from dray.model.action import By
 from dray.model.values import check_name
-from dray.ops import acting, shapes
+from dray.ops import acting, limits, shapes
 from dray.ops.listing import Stats
 from dray.wording import rate, span
 
@@ -27,6 +27,7 @@ _QUEUE_COLUMNS = (
     Column("priority", "priority", is_number=True, rank=BESIDE_STATES),
     Column("", "paused_at", paused),
 )
+_LIMITS = Column("limits", "limits", lambda value, _: limits.words(value), is_elastic=True, rank=BESIDE_STATES)
 
 
 @click.group(cls=Group, invoke_without_command=True)
@@ -34,16 +35,19 @@ _QUEUE_COLUMNS = (
 def queues(ctx: click.Context) -> None:
     """List, pause, resume and set queues.
 
-    In a pipe: name, priority, paused_at, and the number of waiting, scheduled, queued, running, completed, failed
-    and cancelled jobs.
+    In a pipe: name, priority, paused_at, the number of waiting, scheduled, queued, running, completed, failed
+    and cancelled jobs, and limits.
     """
     if ctx.invoked_subcommand is None:
         _put_queues(app_on_tables())
 
 
 def _put_queues(app: dray.App, only: Sequence[str] | None = None) -> None:
-    found = [shapes.queue(queue) for queue in app.queues() if only is None or queue.name in only]
-    put_list(found, (*_QUEUE_COLUMNS, *state_columns(found)), "no queues")
+    limited = limits.in_force(core_of(app).backend, "queue")
+    chosen = [queue for queue in app.queues() if only is None or queue.name in only]
+    found = [{**shapes.queue(queue), "limits": limited.get(queue.name)} for queue in chosen]
+    columns = (*_QUEUE_COLUMNS, *state_columns(found), *([_LIMITS] if any(each["limits"] for each in found) else []))
+    put_list(found, columns, "no queues")
 
 
 @queues.command()

@@ -83,9 +83,9 @@ class Reading:
         limit: Limit = 20,
         after: After = None,
     ) -> CallToolResult:
-        """Search jobs by filters and words, newest first: state: queue: task: tag: worker: workflow: schedule:
-        reason: error: key: attempt: ran: since: until: enqueued: id: args.NAME: and words of the error. The resource
-        dray://search describes them all."""
+        """Search jobs by filters and words, newest first: state: queue: task: tag: key: worker: workflow: schedule:
+        reason: error: error_key: attempt: ran: since: until: enqueued: id: args.NAME: and words of the error. The
+        resource dray://search describes them all."""
         return self._found(parse(query), limit, after)
 
     def _found(self, asked: Search, limit: int, after: str | None) -> CallToolResult:

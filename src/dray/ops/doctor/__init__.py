@@ -36,7 +36,7 @@ CHECKS: tuple[Check, ...] = (
     *_checks(database.clock, after="schema"),
     *_checks(database.history, work.workers, work.dead_workers, work.silent_workers, work.duties, after="moved"),
     *_checks(work.older_code, work.unknown_tasks, work.unserved_queues, work.paused_queues, after="moved"),
-    *_checks(work.backlog, work.timeouts, work.failures, work.schedules, after="moved"),
+    *_checks(work.limits, work.backlog, work.timeouts, work.failures, work.schedules, after="moved"),
 )
 BARRIERS = frozenset({"database", "schema"})  # where they fail there is no queue to look at
 

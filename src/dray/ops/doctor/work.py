@@ -16,6 +16,8 @@ _WINDOW_US = 3_600 * SECOND
 _OLD_US = 300 * SECOND  # that a job may be ready without being claimed
 _LATE_US = 60 * SECOND
 _OVERRUN_US = 60 * SECOND  # a body has five seconds to stop, and a job may be claimed a moment before it starts
+_IDLE_US = 5 * SECOND  # that a job may be left alone which limits let start
+_LINES = 20  # queues and tasks that are looked at for such jobs
 _FEW, _RATE = 10, 0.1  # failures that are worth a word, and their share of all
 
 
@@ -115,6 +117,35 @@ def backlog(subject: Subject) -> Finding:
     if waited_us < _OLD_US:
         return ok(text)
     return warning(f"{text}; {_sum(waiting)} ready in all", "dray why ID says what keeps it; or start more workers")
+
+
+def limits(subject: Subject) -> Finding | None:
+    eyes, since = subject.eyes, subject.eyes.now - _IDLE_US
+    paused = {queue.name for queue in eyes.queues if queue.paused_at is not None}
+    lines = {(each.queue, each.task) for each in eyes.ready if each.since < since and each.queue not in paused}
+    for queue, task in sorted(lines)[:_LINES]:
+        idle = _idle(subject, queue, task)
+        left = eyes.left_alone(queue, task, since) if idle else None
+        if left is not None:
+            return warning(
+                f"limits let job {left} start (queue {queue}, task {task}), and {listed(idle)} has free slots and "
+                f"has left it alone for {span(_IDLE_US)}",
+                "look again; if it stays so, restart that worker and report this",
+            )
+    return ok("no worker leaves a job alone that limits let start") if lines else None
+
+
+def _idle(subject: Subject, queue: str, task: str) -> list[str]:
+    """Live workers with free slots that serve a queue and know a task."""
+    return [
+        each.worker.name
+        for each in subject.live
+        if each.life is not Life.SILENT
+        and each.worker.state == "active"
+        and task in each.worker.tasks
+        and (not each.worker.queues or queue in each.worker.queues)
+        and subject.eyes.loads.get(each.worker.id, 0) < each.worker.concurrency
+    ]
 
 
 def failures(subject: Subject) -> Finding:

@@ -16,7 +16,13 @@ from dray.web.visit import Visit
 from dray.wording import with_short_ids
 
 _ROWS = 50
-_PLACES = {"job": "/jobs/", "workflow": "/workflows/", "queue": "/queues/", "schedule": "/schedules/"}
+_PLACES = {
+    "job": "/jobs/",
+    "workflow": "/workflows/",
+    "queue": "/queues/",
+    "task": "/tasks/",
+    "schedule": "/schedules/",
+}
 _KINDS: tuple[str, ...] = get_args(Kind)
 
 

@@ -52,7 +52,7 @@ def show_group(visit: Visit) -> Shown:
     group = _group(visit, key)
     if group is None:
         raise NotFound("No failed job is of this group now: they were retried, deleted or pruned, or none ever was.")
-    jobs = search(visit.core, f"state:failed key:{key}", limit=_JOBS, queues=visit.access.queues).jobs
+    jobs = search(visit.core, f"state:failed error_key:{key}", limit=_JOBS, queues=visit.access.queues).jobs
     attempts = jobs[0].attempts() if jobs else []
     error = attempts[-1].error if attempts else None
     data: dict[str, Any] = {
@@ -61,7 +61,7 @@ def show_group(visit: Visit) -> Shown:
         "now": visit.now,
         "newest": jobs[0] if jobs else None,
         "trace": traces.trace(error.traceback) if error is not None and error.traceback else None,
-        "query": f"state:failed key:{key}",
+        "query": f"state:failed error_key:{key}",
     }
     shape = {**_shape(group), "jobs": shapes.jobs(visit.core, jobs)}
     return View("failure.html", group.pattern[:80], data, shape)
@@ -70,7 +70,7 @@ def show_group(visit: Visit) -> Shown:
 def _group(visit: Visit, key: str) -> ErrorGroup | None:
     if visit.access.queues is None:
         return failures.group(visit.backend, key)
-    return next(iter(_grouped(visit, f"state:failed key:{key}")), None)
+    return next(iter(_grouped(visit, f"state:failed error_key:{key}")), None)
 
 
 def _shape(group: ErrorGroup) -> dict[str, Any]:

@@ -36,6 +36,7 @@ _HINTS = {
     "queue": "mail",
     "task": "mail.*",
     "tag": "nightly",
+    "key": "account-7",
     "worker": "app-1",
     "workflow": "quarterly",
     "schedule": "digest",

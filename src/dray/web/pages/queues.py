@@ -8,7 +8,7 @@ from typing import Any
 from dray.instants import moment, to_datetime
 from dray.model.action import Action
 from dray.model.values import check_name
-from dray.ops import acting, attention
+from dray.ops import acting, attention, limits
 from dray.ops.top import COUNTED
 from dray.web import figures, show
 from dray.web.page import Done, Form, NotFound, Page, Post, View
@@ -24,6 +24,7 @@ def show_queues(visit: Visit) -> View:
     seen = visit.site.snapshot()
     data = {
         "queues": rows,
+        "limits": _limits(visit),
         "span": span,
         "words": figures.WORDS[span],
         "windows": figures.windows(visit, span),
@@ -52,6 +53,7 @@ def show_queue(visit: Visit) -> View:
     ]
     data: dict[str, Any] = {
         "queue": row,
+        "limits": _limits(visit).get(name, ""),
         "why": attention.who_paused(visit.backend, name) if row["paused_at"] is not None else "",
         "span": span,
         "words": figures.WORDS[span],
@@ -76,6 +78,11 @@ def show_queue(visit: Visit) -> View:
         "counted_up_to": COUNTED,
     }
     return View("queue.html", f"Queue {name}", data, shape)
+
+
+def _limits(visit: Visit) -> dict[str, str]:
+    """What is in force, in words, by the name of the queue."""
+    return {name: limits.words(options) for name, options in figures.limited(visit, "queue").items()}
 
 
 _JOB = ("id", "task", "state", "reason", "attempt", "error", "created_at", "finished_at")

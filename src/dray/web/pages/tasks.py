@@ -7,7 +7,7 @@ from typing import Any
 from dray.errors import ConfigError, DrayError
 from dray.model.bounds import NAME_CHARS
 from dray.model.values import canonical_id, check_name
-from dray.ops import acting, listing
+from dray.ops import acting, limits, listing
 from dray.ops import tasks as ops
 from dray.ops.listing import WorkerInfo
 from dray.task.task import Task
@@ -33,7 +33,11 @@ def show_tasks(visit: Visit) -> View:
     others = sorted({task for worker in workers for task in worker.tasks} | set(rates))
     foreign = [_foreign(name, workers) for name in others if name not in names]
     listed = [task for task in [*known, *foreign] if part in task["name"].lower()]
-    rows = [{**task, **figures.rated(rates.get(task["name"]))} for task in listed[:_ROWS]]
+    limited = figures.limited(visit, "task")
+    rows = [
+        {**task, **figures.rated(rates.get(task["name"])), "limits": limits.words(limited.get(task["name"]))}
+        for task in listed[:_ROWS]
+    ]
     data = {
         "tasks": rows,
         "total": len(listed),
@@ -43,7 +47,7 @@ def show_tasks(visit: Visit) -> View:
         "words": figures.WORDS[span],
         "windows": figures.windows(visit, span),
     }
-    return View("tasks.html", "Tasks", data, [_shape(task, rates) for task in listed])
+    return View("tasks.html", "Tasks", data, [_shape(task, rates, limited) for task in listed])
 
 
 def show_task(visit: Visit) -> View:
@@ -59,12 +63,14 @@ def show_task(visit: Visit) -> View:
     schedules = [
         each for each in visit.backend.pages.schedules(limit=_SCHEDULES, part=name).rows if each.task == name
     ]
+    limited = figures.limited(visit, "task").get(name)
     data: dict[str, Any] = {
         "task": shape,
         "is_known": task is not None,
         "options": None if task is None else task.options,
         "errors": {} if task is None else _errors(task),
         "rule": _rule(shape),
+        "limits": limits.words(limited),
         "schema": None if schema is None else shown_value(schema),
         "fields": [] if task is None else enqueueing.fields_of(task),
         "serving": serving,
@@ -78,7 +84,7 @@ def show_task(visit: Visit) -> View:
         "total": found.total,
         "failed_share": show.percent(found.total.failed, ended),
     }
-    whole = {**shape, "schema": schema, "ended": figures.series_shape(found)}
+    whole = {**shape, "limits": limited, "schema": schema, "ended": figures.series_shape(found)}
     return View("task.html", f"Task {name}", data, whole)
 
 
@@ -104,9 +110,10 @@ def _foreign(name: str, workers: list[WorkerInfo]) -> dict[str, Any]:
     return {"name": name, **dict.fromkeys(_NOTHING), "description": None, "workers": ids}
 
 
-def _shape(task: dict[str, Any], rates: dict[str, Any]) -> dict[str, Any]:
+def _shape(task: dict[str, Any], rates: dict[str, Any], limited: dict[str, Any]) -> dict[str, Any]:
     found = rates.get(task["name"])
-    return {**task, "ended": None if found is None else figures.rates_shape(found)}
+    ended = None if found is None else figures.rates_shape(found)
+    return {**task, "limits": limited.get(task["name"]), "ended": ended}
 
 
 def _errors(task: Task[..., Any]) -> dict[str, str]:

@@ -65,3 +65,31 @@ SELECT present.task,
             AND (j.run_at, j.id) < ($at(run_at), :id)
         LIMIT :limit) AS earlier)
 FROM present WHERE present.task IS NOT NULL
+
+-- name: held_by
+-- How many running jobs a limit counts, of one key or of all, and some of them, the one that has run longest first.
+SELECT count(*) OVER (), h.id, h.task, w.name, h.started_at
+FROM dray_jobs AS h LEFT JOIN dray_workers AS w ON w.id = h.worker_id
+WHERE h.held AND $is_running(h) AND CASE :scope WHEN 'task' THEN h.task ELSE h.queue END = :name
+    AND (CAST(:key AS text) IS NULL OR h.key = :key)
+ORDER BY h.started_at, h.id LIMIT :limit
+
+-- name: turns_ahead
+-- What comes before a job with a key among those of its task in its queue: other keys with jobs of its priority, by
+-- hopping along the index, jobs of its own key, and jobs of a higher priority; at most `limit` of each.
+WITH RECURSIVE hop (key, n) AS (
+    SELECT min(key), 1 FROM dray_jobs
+    WHERE state = 'parked' AND queue = :queue AND task = :task AND priority = :priority
+    UNION ALL
+    SELECT (SELECT min(j.key) FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue = :queue
+        AND j.task = :task AND j.priority = :priority AND j.key > hop.key), hop.n + 1
+    FROM hop WHERE hop.key IS NOT NULL AND hop.n <= :limit
+)
+SELECT (SELECT count(*) FROM (SELECT 1 FROM hop WHERE key <> :key LIMIT :limit) AS others),
+    (SELECT count(*) FROM (SELECT 1 FROM dray_jobs AS j
+        WHERE j.state = 'parked' AND j.queue = :queue AND j.task = :task AND j.priority = :priority AND j.key = :key
+            AND (j.run_at, j.id) < ($at(run_at), :id)
+        LIMIT :limit) AS earlier),
+    (SELECT count(*) FROM (SELECT 1 FROM dray_jobs AS j
+        WHERE j.state = 'parked' AND j.queue = :queue AND j.task = :task AND j.priority > :priority
+        LIMIT :limit) AS higher)

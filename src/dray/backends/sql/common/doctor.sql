@@ -41,6 +41,17 @@ SELECT s.queue, s.task,
         WHERE j.state = 'parked' AND j.queue = s.queue AND j.task = s.task LIMIT :most) AS few)
 FROM (SELECT queue, task FROM keyed WHERE task IS NOT NULL LIMIT :pairs) AS s
 
+-- name: doctor_moved
+-- How many jobs of a queue or of a task have started or ended since an instant, among the newest `most` that ended.
+SELECT (SELECT count(*) FROM (SELECT queue, task, started_at FROM dray_jobs WHERE state = 'running' LIMIT :most) AS r
+        WHERE (r.queue = :queue OR r.task = :task) AND r.started_at > $at(since))
+    + (SELECT count(*) FROM (SELECT queue, task FROM dray_jobs WHERE state = 'completed' AND finished_at IS NOT NULL
+            AND finished_at > $at(since) ORDER BY finished_at DESC LIMIT :most) AS c
+        WHERE c.queue = :queue OR c.task = :task)
+    + (SELECT count(*) FROM (SELECT queue, task FROM dray_jobs WHERE state = 'failed' AND finished_at IS NOT NULL
+            AND finished_at > $at(since) ORDER BY finished_at DESC LIMIT :most) AS f
+        WHERE f.queue = :queue OR f.task = :task)
+
 -- name: doctor_due
 -- The first job whose time has come and that was not queued: its queue, its task, and since when.
 SELECT queue, task, run_at FROM dray_jobs WHERE state = 'scheduled' AND run_at <= $now ORDER BY run_at LIMIT 1

@@ -46,10 +46,10 @@ SELECT k.value, $key_room(task, k.value), $key_room(queue, k.value) FROM $texts(
 SELECT h.task, h.queue, count(*) FROM dray_jobs AS h WHERE h.held AND $is_running(h) GROUP BY h.task, h.queue
 
 -- name: starts_list
--- What has started under a rate of a task or a queue within its period, oldest first. What lies further ahead than a
--- period was written before the clock was set back.
+-- What has started under a rate of a task or a queue within its period, oldest first; with an empty key, of all jobs
+-- together. What lies further ahead than a period was written before the clock was set back.
 SELECT at, n FROM dray_starts
-WHERE scope = :scope AND name = :name AND key = '' AND period_us = :period_us
+WHERE scope = :scope AND name = :name AND key = :key AND period_us = :period_us
     AND at > $now - $span(period_us) AND at <= $now + $span(period_us)
 ORDER BY at
 
@@ -95,3 +95,36 @@ UPDATE dray_jobs SET held = TRUE WHERE state = 'running' AND queue = :name AND N
 -- name: limit_strangers
 -- Workers that live and know nothing of limits.
 SELECT name FROM dray_workers WHERE state IN ('active', 'draining') AND knows IS NULL ORDER BY name LIMIT 3
+
+-- name: limit_running
+-- How many jobs run, by task and queue, among a bounded number of running jobs.
+SELECT task, queue, count(*) FROM (
+    SELECT task, queue FROM dray_jobs WHERE state = 'running' LIMIT :among
+) AS part GROUP BY task, queue
+
+-- name: limit_starts
+-- What has started within the period of each rate that is in force; of keys it is not told.
+SELECT l.scope, l.name, l.period_us, (SELECT coalesce(sum(s.n), 0) FROM dray_starts AS s
+    WHERE s.scope = l.scope AND s.name = l.name AND s.key = '' AND s.period_us = l.period_us
+        AND s.at > $now - $span_of(l.period_us) AND s.at <= $now + $span_of(l.period_us))
+FROM dray_limits AS l WHERE l.kind = 'rate' AND l.in_force
+
+-- name: limit_queues
+-- The queues in which jobs of a task are ready, by hopping along the indexes. A count of at most one, and not EXISTS:
+-- PostgreSQL might collect all jobs of the task; in the order of an index, or it might read the whole table for it.
+WITH RECURSIVE plain (queue) AS (
+    SELECT min(queue) FROM dray_jobs WHERE state = 'queued'
+    UNION ALL
+    SELECT (SELECT min(j.queue) FROM dray_jobs AS j WHERE j.state = 'queued' AND j.queue > plain.queue)
+    FROM plain WHERE plain.queue IS NOT NULL
+), keyed (queue) AS (
+    SELECT min(queue) FROM dray_jobs WHERE state = 'parked'
+    UNION ALL
+    SELECT (SELECT min(j.queue) FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue > keyed.queue)
+    FROM keyed WHERE keyed.queue IS NOT NULL
+)
+SELECT plain.queue FROM plain WHERE (SELECT count(*) FROM (SELECT 1 FROM dray_jobs AS j
+    WHERE j.state = 'queued' AND j.queue = plain.queue AND j.task = :task ORDER BY j.priority DESC LIMIT 1) AS one) > 0
+UNION
+SELECT keyed.queue FROM keyed WHERE (SELECT count(*) FROM (SELECT 1 FROM dray_jobs AS j
+    WHERE j.state = 'parked' AND j.queue = keyed.queue AND j.task = :task ORDER BY j.priority DESC LIMIT 1) AS one) > 0
