@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dray.backends.sqlite.joins import Joins
     from dray.backends.sqlite.tables import SqliteTables
     from dray.backends.sqlite.watch import SqliteWatch
+    from dray.backends.store.gate import Gate
 
 __getattr__ = loader(
     __name__,
@@ -24,7 +25,8 @@ __getattr__ = loader(
         "dray.backends.sqlite.joins": "Joins",
         "dray.backends.sqlite.tables": "SqliteTables",
         "dray.backends.sqlite.watch": "SqliteWatch",
+        "dray.backends.store.gate": "Gate",
     },
 )
 
-__all__ = ["Joins", "SqliteCopier", "SqliteDatabase", "SqliteTables", "SqliteWatch"]
+__all__ = ["Gate", "Joins", "SqliteCopier", "SqliteDatabase", "SqliteTables", "SqliteWatch"]

@@ -15,13 +15,13 @@ from dray.backends import rows, sqlite
 from dray.backends.database import Claimed, Later, Rivalry, Row, Session
 from dray.backends.rows import SettledRow, SettlementRow, Start
 from dray.backends.statements import Catalogue
-from dray.backends.store.gate import Gate, Turns
 from dray.clock import Clock
 from dray.errors import ForkedConnection
 from dray.model.job import FINAL, LIVE, Claim, Demand, State
 from dray.model.new_job import AlikeJobs, NewJob
 
 if TYPE_CHECKING:
+    from dray.backends.store.gate import Turns
     from dray.model.settlement import Settlement
 
 T = TypeVar("T")
@@ -206,7 +206,7 @@ class SqliteSession(Session):
             if not is_allowed:
                 continue
             if is_gated:
-                gated = Gate(self, turns, queue, demand.tasks).claim(worker_id, limit, ahead, in_turn)
+                gated = sqlite.Gate(self, turns, queue, demand.tasks).claim(worker_id, limit, ahead, in_turn)
                 claimed += gated.claims
                 goes_on |= gated.goes_on
                 if gated.stops_short:
