@@ -177,10 +177,12 @@ _READY = "CASE WHEN key IS NULL THEN 'queued' ELSE 'parked' END"
 _SHOWN_STATE = r"CASE \1.state WHEN 'parked' THEN 'queued' ELSE \1.state END"
 
 # Whether claims from a queue have to mind limits or keys: of the queue, or of a task that has jobs ready in it.
-_GATED = r"""(EXISTS (SELECT 1 FROM dray_jobs AS p WHERE p.state = 'parked' AND p.queue = \1)
+# Jobs are asked for by no EXISTS: PostgreSQL read all that was parked into a hash, and joined all that was queued.
+_GATED = r"""((SELECT 1 FROM dray_jobs AS p WHERE p.state = 'parked' AND p.queue = \1 LIMIT 1) IS NOT NULL
         OR EXISTS (SELECT 1 FROM dray_limits AS l WHERE l.scope = 'queue' AND l.name = \1 AND l.in_force)
-        OR EXISTS (SELECT 1 FROM dray_limits AS l WHERE l.scope = 'task' AND l.in_force AND EXISTS (
-            SELECT 1 FROM dray_jobs AS r WHERE r.state = 'queued' AND r.queue = \1 AND r.task = l.name)))"""
+        OR EXISTS (SELECT 1 FROM dray_limits AS l WHERE l.scope = 'task' AND l.in_force AND (
+            SELECT 1 FROM dray_jobs AS r
+            WHERE r.state = 'queued' AND r.queue = \1 AND r.task = l.name LIMIT 1) IS NOT NULL))"""
 
 # How many more jobs of a key may start now by the rules of a task or a queue; a large number: any. What the rules are
 # is given as far as it can be: to look them up for each key took as long as to find it.
