@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv$(if $(filter file,$(origin PYTHON)),,-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'))
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-integrations tools check bench compare soak clean
+.PHONY: help demo test test-integrations tools check docs bench compare soak clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -68,6 +68,17 @@ check: $(VENV)/ready  ## style, types, layers, SQL statements, lazy imports
 	$(BIN)/python checks/statements.py
 	$(BIN)/python checks/lazy_imports.py
 
+.venv-docs/ready: pyproject.toml
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install -q --disable-pip-version-check 'pip>=25.1'
+	.venv-docs/bin/python -m pip install -q --disable-pip-version-check --group docs
+	@touch $@
+
+docs: .venv-docs/ready  ## the site of the documentation, in site/; a warning is an error
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
+	@.venv-docs/bin/python checks/site.py
+	@echo "open site/index.html; with the search: .venv-docs/bin/mkdocs serve"
+
 bench: $(VENV)/ready  ## rates, latency, idle cost and depth beside raw loops, each compared with its bar; about an hour
 	$(BIN)/python -m benchmarks.storage
 	$(BIN)/python -m benchmarks.moving
@@ -89,4 +100,4 @@ soak: $(VENV)/ready tools  ## 100,000 steps of the state machine, 20,000 interru
 	DRAY_SOAK_STEPS=10000 $(BIN)/python -m pytest -s tests/processes/test_workflows.py
 
 clean:
-	rm -rf .venv .venv-* .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .venv-* site .pytest_cache .ruff_cache .hypothesis build dist

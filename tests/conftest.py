@@ -46,7 +46,7 @@ TABLES = [
     f"dray_{name}"
     for name in (
         *("logs", "attempts", "edges", "jobs", "workflows"),
-        *("queues", "workers", "leases", "schedules", "stacks", "outcomes", "actions", "rollups"),
+        *("queues", "workers", "leases", "schedules", "stacks", "outcomes", "actions", "rollups", "limits", "starts"),
     )
 ]
 _OBJECTS = """
@@ -55,11 +55,15 @@ SELECT (SELECT count(*) FROM pg_class WHERE relnamespace = space),
     (SELECT count(*) FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid WHERE relnamespace = space)
 FROM CAST('{schema}'::regnamespace AS oid) AS space
 """
-AS_MADE = [("oldest_code", "1"), ("tables", str(len(TABLES) + 1)), ("version", "6")]
 
 
-# What mostly waits comes first: last, it would be waited for.
-_LONG = ("tests/processes/", "tests/cli/test_demo", "tests/backends/test_machine", "tests/web/browser/", "tests/cli/")
+# What mostly waits comes first, then the files that take longest: last, they would be waited for.
+_LONG = (
+    *("tests/processes/", "tests/cli/test_demo", "tests/backends/test_machine", "tests/interrupts/"),
+    *("tests/settings/", "tests/web/browser/", "tests/test_benchmarks", "tests/backends/test_causes"),
+    *("tests/cli/", "tests/faults/", "tests/runtime/test_costs", "tests/backends/test_transfer"),
+    *("tests/backends/test_graphs", "tests/web/test_names", "tests/test_docs", "tests/model/test_clock_changes"),
+)
 
 
 @pytest.hookimpl(trylast=True)
@@ -166,6 +170,7 @@ class Schemas:
     def __init__(self, server: str) -> None:
         self._server = server
         self._free: list[str] = []
+        self._as_made: list[Any] = []  # what a new one says of itself
         self._objects: list[Any] = []  # that a new one has
         self._kept: psycopg.Connection[Any] | None = None
 
@@ -176,6 +181,7 @@ class Schemas:
         backend = open_backend(f"{self._server}&schema={schema}")
         backend.migrate()
         backend.close()
+        self._as_made = self._as_made or self._look(schema)
         self._objects = self._objects or self._ask(_OBJECTS.format(schema=schema))
         return schema
 
@@ -183,7 +189,7 @@ class Schemas:
         try:
             notes = f"DELETE FROM \"{schema}\".dray_meta WHERE name IN ('rollups', 'web_secret')"
             self._ask("; ".join([*(f'DELETE FROM "{schema}".{table}' for table in TABLES), notes]))
-            is_as_made = self._look(schema) == AS_MADE or self._tidy(schema)
+            is_as_made = self._look(schema) == self._as_made or self._tidy(schema)
         except psycopg.Error:
             is_as_made = False
         if is_as_made:
@@ -196,7 +202,7 @@ class Schemas:
         for (table,) in self._ask(f"SELECT tablename FROM pg_tables WHERE schemaname = '{schema}'"):
             if table not in {*TABLES, "dray_meta"}:
                 self._ask(f'DROP TABLE "{schema}"."{table}"')
-        return self._look(schema) == AS_MADE and self._ask(_OBJECTS.format(schema=schema)) == self._objects
+        return self._look(schema) == self._as_made and self._ask(_OBJECTS.format(schema=schema)) == self._objects
 
     def _look(self, schema: str) -> list[Any]:
         count = f"SELECT 'tables', count(*)::text FROM pg_tables WHERE schemaname = '{schema}'"

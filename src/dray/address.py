@@ -138,7 +138,7 @@ def _text(name: str, value: object) -> str:
         )
     text = str(value)
     if _CONTROL.search(text):
-        raise ConfigError(f"the parameter {name} of a PostgreSQL connection has a control character in it")
+        raise ConfigError(f"the parameter {name} of a PostgreSQL connection has a control character in it; remove it")
     try:
         return quote(text, safe="")
     except UnicodeEncodeError:

@@ -7,9 +7,9 @@ be imported anywhere, and a process can fork after that. Threads share one App, 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Never, Self, TypedDict, TypeVar, Unpack
 
 from dray.clock import Clock
 from dray.core import AppCore
@@ -66,6 +66,18 @@ class App:
     use (None: in a SQLite file they are). ``busy_timeout``: seconds to wait for a locked database. ``notify``:
     whether a commit on your own connection wakes workers (PostgreSQL: a NOTIFY in it). ``listen_url``: a way to
     PostgreSQL around its pooler.
+
+    Example:
+
+        >>> app = dray.App("sqlite:///jobs.db")
+        >>> @app.task
+        ... def add(a: int, b: int) -> int:
+        ...     return a + b
+        >>> job = add.enqueue(1, 2)
+        >>> app.worker().run_until_idle()
+        1
+        >>> job.result()
+        3
     """
 
     def __init__(
@@ -175,23 +187,28 @@ class App:
 
     # Enqueueing
 
-    def enqueue(self, name: str, args: Mapping[str, Any] | None = None, /, **using: Unpack[JobKeywords]) -> Job[Any]:
+    def enqueue(
+        self, name: str, args: Mapping[str, Any] | None = None, /, *more: Never, **using: Unpack[JobKeywords]
+    ) -> Job[Any]:
         """Enqueues a job of a task by its name, whose code need not be here; arguments by name."""
-        job, connection = self._prepared(name, args, using)
+        job, connection = self._prepared(name, args, more, using)
         return self._core.submit([job], connection)[0]
 
     async def aenqueue(
-        self, name: str, args: Mapping[str, Any] | None = None, /, **using: Unpack[JobKeywords]
+        self, name: str, args: Mapping[str, Any] | None = None, /, *more: Never, **using: Unpack[JobKeywords]
     ) -> Job[Any]:
         """As `enqueue`, from a coroutine."""
-        job, connection = self._prepared(name, args, using)
+        job, connection = self._prepared(name, args, more, using)
         return (await self._core.asubmit([job], connection))[0]
 
-    def _prepared(self, name: str, args: Mapping[str, Any] | None, using: JobKeywords) -> tuple[NewJob, Any]:
-        from dray.task.task import JobOptions, prepare_by_name  # noqa: PLC0415 - listing jobs needs no tasks
+    def _prepared(
+        self, name: str, args: Mapping[str, Any] | None, more: Sequence[Never], using: JobKeywords
+    ) -> tuple[NewJob, Any]:
+        from dray.task import task  # noqa: PLC0415 - listing jobs needs no tasks
 
-        options = JobOptions.of(using, "app.enqueue(task, {arguments})")
-        return prepare_by_name(self._core, name, args, options), options.connection
+        task.check_call_by_name(self._core, name, more, using)
+        options = task.JobOptions.of(using, "app.enqueue(task, {arguments})")
+        return task.prepare_by_name(self._core, name, args, options), options.connection
 
     @property
     def _listing(self):

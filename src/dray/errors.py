@@ -43,15 +43,38 @@ from typing import Any
 
 
 class DrayError(Exception):
-    """The base of every error Dray raises on purpose."""
+    """The base of every error Dray raises on purpose.
+
+    Example:
+
+        >>> try:
+        ...     app.job("01a1ec9c-0000-7000-8000-000000000001")
+        ... except dray.DrayError as error:
+        ...     type(error).__name__
+        'UnknownJob'
+    """
 
 
 class ConfigError(DrayError, ValueError):
-    """A setting, address or name that cannot work; nothing was written."""
+    """A setting, address or name that cannot work; nothing was written.
+
+    Example:
+
+        >>> add.using(delay=-1).enqueue(1, 2)
+        Traceback (most recent call last):
+        dray.errors.ConfigError: delay must be between 0 and 315,619,200 seconds (ten years), not -1
+    """
 
 
 class InvalidName(ConfigError):
-    """A name that is empty, longer than 200 characters, not printable, or has a space at either end."""
+    """A name that is empty, longer than 200 characters, not printable, or has a space at either end.
+
+    Example:
+
+        >>> app.pause("")
+        Traceback (most recent call last):
+        dray.errors.InvalidName: ...
+    """
 
 
 class SchemaMissing(ConfigError):
@@ -59,7 +82,16 @@ class SchemaMissing(ConfigError):
 
 
 class PayloadError(DrayError, ValueError):
-    """A value that cannot be stored as JSON; ``path`` says where it sits, e.g. ``args.items[3]``."""
+    """A value that cannot be stored as JSON; ``path`` says where it sits, e.g. ``args.items[3]``.
+
+    Example:
+
+        >>> try:
+        ...     add.enqueue("1", 2)
+        ... except dray.PayloadError as error:
+        ...     error.path, error.problem
+        ('args.a', 'expected int, got str')
+    """
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path}: {problem}")
@@ -68,11 +100,25 @@ class PayloadError(DrayError, ValueError):
 
 
 class PayloadTooLarge(PayloadError):
-    """A value over its size limit."""
+    """A value over its size limit.
+
+    Example:
+
+        >>> app.enqueue("mail.send", {"text": "x" * 300_000})
+        Traceback (most recent call last):
+        dray.errors.PayloadTooLarge: ...
+    """
 
 
 class UnknownJob(DrayError, LookupError):
-    """No job has this id: it was never committed, was rolled back, or was pruned."""
+    """No job has this id: it was never committed, was rolled back, or was pruned.
+
+    Example:
+
+        >>> app.job("01a1ec9c-0000-7000-8000-000000000001")
+        Traceback (most recent call last):
+        dray.errors.UnknownJob: ...
+    """
 
 
 class UnknownTask(DrayError, LookupError):
@@ -80,19 +126,54 @@ class UnknownTask(DrayError, LookupError):
 
 
 class UnknownSchedule(DrayError, LookupError):
-    """No schedule has this name: it was never stored, or was removed."""
+    """No schedule has this name: it was never stored, or was removed.
+
+    Example:
+
+        >>> app.run_schedule("nightly")
+        Traceback (most recent call last):
+        dray.errors.UnknownSchedule: ...
+    """
 
 
 class UnknownWorkflow(DrayError, LookupError):
-    """No workflow has this id: it was never committed, was rolled back, or was pruned."""
+    """No workflow has this id: it was never committed, was rolled back, or was pruned.
+
+    Example:
+
+        >>> app.workflow_run("01a1ec9c-0000-7000-8000-000000000001")
+        Traceback (most recent call last):
+        dray.errors.UnknownWorkflow: ...
+    """
 
 
 class GraphError(DrayError, ValueError):
-    """Jobs that depend on each other in a way that cannot run; nothing was written."""
+    """Jobs that depend on each other in a way that cannot run; nothing was written.
+
+    Example:
+
+        >>> wf = app.workflow("sums")
+        >>> _ = wf.add(add, 1, 2, step="left", after=["left"])
+        >>> wf.enqueue()
+        Traceback (most recent call last):
+        dray.errors.GraphError: ...
+    """
 
 
 class JobEnded(DrayError):
-    """The job ended without a result. `job` is its handle, `error` what its last attempt ended with."""
+    """The job ended without a result. `job` is its handle, `error` what its last attempt ended with.
+
+    Example:
+
+        >>> job = add.enqueue(1, 2)
+        >>> job.cancel()
+        True
+        >>> try:
+        ...     job.result()
+        ... except dray.JobEnded as error:
+        ...     error.job == job, error.reason
+        (True, 'user')
+    """
 
     def __init__(self, message: str, job: Any = None, reason: str | None = None, error: str | None = None) -> None:
         super().__init__(message)
@@ -106,11 +187,33 @@ class JobEnded(DrayError):
 
 
 class JobFailed(JobEnded):
-    """The job ended as ``failed``."""
+    """The job ended as ``failed``.
+
+    Example:
+
+        >>> job = fail.enqueue()
+        >>> app.worker().run_until_idle()
+        1
+        >>> try:
+        ...     job.result()
+        ... except dray.JobFailed as error:
+        ...     error.reason, error.error
+        ('error', 'ValueError: no such customer')
+    """
 
 
 class JobCancelled(JobEnded):
-    """The job ended as ``cancelled``."""
+    """The job ended as ``cancelled``.
+
+    Example:
+
+        >>> job = add.enqueue(1, 2)
+        >>> job.cancel()
+        True
+        >>> job.result()
+        Traceback (most recent call last):
+        dray.errors.JobCancelled: ...
+    """
 
 
 class Misfit(DrayError):

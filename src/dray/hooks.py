@@ -20,7 +20,7 @@ from dray.interrupts import with_cleanup
 from dray.log import log
 from dray.model.new_job import AlikeJobs, NewJob, one_by_one
 from dray.model.values import shown
-from dray.wording import close_matches
+from dray.wording import close_matches, short_id
 
 if TYPE_CHECKING:
     from dray.handle.job import AttemptError, Job
@@ -118,6 +118,8 @@ class Hooks:
 
     def on(self, event: str) -> Callable[[F], F]:
         """What registers a hook for this event."""
+        if callable(event):
+            raise TypeError(f'an event is missing; write @app.on("completed"); known are {", ".join(EVENTS)}')
         if event not in EVENTS:
             near = close_matches(event, EVENTS) if isinstance(event, str) else []  # pyright: ignore[reportUnnecessaryIsInstance]
             hint = f"did you mean {near[0]}? " if near else ""
@@ -236,7 +238,8 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def _complain(event: str, hook: _Hook, job: Job[Any]) -> None:
-    log.exception("hook %s for %s of job %s failed; the job is not affected", name_of(hook.function), event, job.id)
+    failed = name_of(hook.function), event, short_id(job.id)
+    log.exception("hook %s for %s of job %s failed; the job is not affected", *failed)
 
 
 def _code_of(function: Middleware) -> CodeType | None:

@@ -12,11 +12,34 @@ from dray.model.values import duration_us
 
 
 class Steering(Exception):
-    """The base class: to catch all of them, or to let them through an ``except Exception``."""
+    """The base class: to catch all of them, or to let them through an ``except Exception``.
+
+    Example:
+
+        >>> try:
+        ...     raise dray.Snooze(60)
+        ... except dray.Steering:  # before an ``except Exception``
+        ...     print("let it through")
+        let it through
+    """
 
 
 class Retry(Steering):
-    """Run the job again, after a delay or as its retry policy says. It counts as an attempt."""
+    """Run the job again, after a delay or as its retry policy says. It counts as an attempt.
+
+    Example:
+
+        >>> @app.task
+        ... def poll(ctx: dray.Context) -> str:
+        ...     if ctx.attempt == 1:
+        ...         raise dray.Retry(delay=0)
+        ...     return "ready"
+        >>> job = poll.enqueue()
+        >>> app.worker().run_until_idle()
+        2
+        >>> job.result()
+        'ready'
+    """
 
     def __init__(self, delay: float | timedelta | None = None, message: str | None = None) -> None:
         self.delay_us = None if delay is None else duration_us("Retry: delay", delay)
@@ -28,7 +51,19 @@ class Retry(Steering):
 
 
 class Snooze(Steering):
-    """Run the job again after a delay, without counting this attempt."""
+    """Run the job again after a delay, without counting this attempt.
+
+    Example:
+
+        >>> @app.task
+        ... def at_night() -> None:
+        ...     raise dray.Snooze(3600)
+        >>> job = at_night.enqueue()
+        >>> app.worker().run_until_idle()
+        1
+        >>> job.state, job.attempt
+        ('scheduled', 0)
+    """
 
     def __init__(self, seconds: float | timedelta) -> None:
         self.delay_us = duration_us("Snooze: seconds", seconds)
@@ -39,7 +74,19 @@ class Snooze(Steering):
 
 
 class Fail(Steering):
-    """Fail the job, even if it has attempts left."""
+    """Fail the job, even if it has attempts left.
+
+    Example:
+
+        >>> @app.task
+        ... def charge(account: str) -> None:
+        ...     raise dray.Fail(f"no account {account}")
+        >>> job = charge.enqueue("x")
+        >>> app.worker().run_until_idle()
+        1
+        >>> job.state, job.error
+        ('failed', 'Fail: no account x')
+    """
 
     def __init__(self, message: str) -> None:
         self.message = _text("Fail: message", message)
@@ -47,7 +94,19 @@ class Fail(Steering):
 
 
 class Cancel(Steering):
-    """End the job as cancelled: it is no longer needed."""
+    """End the job as cancelled: it is no longer needed.
+
+    Example:
+
+        >>> @app.task
+        ... def remind() -> None:
+        ...     raise dray.Cancel("already paid")
+        >>> job = remind.enqueue()
+        >>> app.worker().run_until_idle()
+        1
+        >>> job.state, job.reason
+        ('cancelled', 'user')
+    """
 
     def __init__(self, message: str | None = None) -> None:
         self.message = None if message is None else _text("Cancel: message", message)

@@ -115,7 +115,10 @@ class Waiter:
         """Ends the thread; current waits raise. The next wait starts another thread."""
         with self._lock:
             looker, self._looker = self._looker, None
-            self._fail(self._all_waits(), StorageError("the app was closed while this waited for a job to end"))
+            self._fail(
+                self._all_waits(),
+                StorageError("the app was closed while this waited for a job to end; close it later"),
+            )
         if looker is not None:
             looker.call()
             looker.thread.join()

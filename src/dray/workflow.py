@@ -25,7 +25,17 @@ if TYPE_CHECKING:
 
 
 class Workflow:
-    """A named graph of jobs that is being made. `add` its steps, then `enqueue` it, once."""
+    """A named graph of jobs that is being made. `add` its steps, then `enqueue` it, once.
+
+    Example:
+
+        >>> wf = app.workflow("sums")
+        >>> left = wf.add(add, 1, 2, step="left")
+        >>> right = wf.add(add, 3, 4, step="right", after=[left])
+        >>> run = wf.enqueue()
+        >>> run.counts
+        {'queued': 1, 'waiting': 1}
+    """
 
     def __init__(self, app: AppInterface, name: str) -> None:
         self.name = label("a workflow's name", name, JOB_NAME_CHARS)

@@ -268,7 +268,11 @@ def test_something_that_is_no_connection_is_refused(app: App) -> None:
 MISUSE: list[tuple[Callable[[Any, Any], Any], type[Exception], str]] = [
     (lambda app, task: app.enqueue("a name "), InvalidName, "task name 'a name ' cannot be used"),
     (lambda app, task: app.enqueue(7), InvalidName, "a task name must be a string, not int"),
-    (lambda app, task: app.enqueue(task, {"a": 1}), TypeError, "use add.enqueue"),
+    (lambda app, task: app.enqueue(task, {"a": 1}), TypeError, r"the task at hand write add\.enqueue\(\.\.\.\)"),
+    (lambda app, task: app.enqueue(task, 1, 2), TypeError, r"the task at hand write add\.enqueue\(\.\.\.\)"),
+    (lambda app, task: app.enqueue("add", 1, 2), TypeError, r"as a dict: app\.enqueue\('add', {\.\.\.}\)"),
+    (lambda app, task: app.enqueue("add", a=1, b=2), TypeError, r"as a dict: app\.enqueue\('add', {\.\.\.}\)"),
+    (lambda app, task: app.enqueue("add", countdown=5), TypeError, "did you mean delay"),
     (
         lambda app, task: app.enqueue("x", [1, 2]),
         TypeError,

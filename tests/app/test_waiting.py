@@ -109,6 +109,26 @@ def test_a_paused_queue_is_a_reason_and_a_worker_that_has_the_job_is_none(
     assert f"job {paused.id[-8:]}, which does not run. Queue mail is paused, since" in said
 
 
+@pytest.mark.usefixtures("impatient")
+def test_a_live_worker_that_does_not_know_the_task_is_said_to_be_no_help(
+    app: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = app.enqueue("m.add", {"a": 1})
+    with App(app.url) as other:
+
+        @other.task(name="m.other")
+        def unrelated() -> None: ...
+
+        with other.worker(concurrency=1), waiting(lambda: job.wait(LONG)) as state:
+            until(lambda: warnings(caplog))
+            assert job.cancel()
+            assert state.result(LONG) == "cancelled"
+
+    (said,) = warnings(caplog)
+    assert f"job {job.id[-8:]}, which does not run. The live worker of queue default does not know" in said
+    assert unrelated.name == "m.other"
+
+
 def test_a_timeout_says_why_the_job_does_not_run(app: App, hands: Hands) -> None:
     job = app.enqueue("m.add")
 

@@ -39,6 +39,7 @@ from dray.model.job import (
     Reason,
     State,
 )
+from dray.model.limit import Bounds, Scope, Source, StoredRule, merged, said_by
 from dray.model.lost_parents import Culprit, Lost
 from dray.model.new_job import AlikeJobs, NewJob, OnConflict
 from dray.model.retention import Retention
@@ -46,10 +47,14 @@ from dray.model.schedule import Schedule, blocking_states, same_rule
 from dray.model.settlement import Rng, Settled, Settlement
 from dray.model.worker import Beat, DeathVerdict, Lease, NewWorker, Rescued, Worker
 from dray.model.workflow import Edge, Tally, Workflow, decide_edge, order
+from tests.backends.turns import Limits, Start, complaint, rank
 
 LIVE_WORKER = {"active", "draining"}
 
-_TABLES = ("jobs", "attempts", "edges", "workflows", "queues", "workers", "leases", "schedules", "logs")
+_TABLES = (
+    *("jobs", "attempts", "edges", "workflows", "queues", "workers", "leases", "schedules", "logs"),
+    *("held", "limits", "starts"),
+)
 _NO_CLAIMS = Demand((), (), 0)
 _COLUMNS = {field.name for field in fields(Job)}
 _UNRUN: dict[str, Any] = dict.fromkeys(
@@ -78,6 +83,11 @@ class Reference:
         self.leases: dict[str, Lease] = {}
         self.schedules: dict[str, Schedule] = {}
         self.logs: dict[str, tuple[LogLine, ...]] = {}
+        self.held: dict[str, bool] = {}  # the running jobs that limits count
+        self.limits: dict[tuple[str, str, str, str, int], StoredRule] = {}
+        self.starts: dict[Start, int] = {}
+        self.last_keys: dict[tuple[str, str], str] = {}  # (queue, task) -> the key that had the last turn
+        self.claimed: list[str] = []  # what the databases have claimed, where whose turn it is is left to them
         # (worker, job, claim) -> how it ended, and when the outcome was left, by both clocks
         self.left: dict[tuple[str, str, int], tuple[Settlement, int, int]] = {}
 
@@ -100,6 +110,8 @@ class Reference:
     def _change(self, job_id: str, **changes: Any) -> Job:
         """Changes a job's row; every visible change sets `updated_at`."""
         self.jobs[job_id] = replace(self.jobs[job_id], updated_at=self.clock.now(), **changes)
+        if self.jobs[job_id].state != State.RUNNING:
+            self.held.pop(job_id, None)
         return self.jobs[job_id]
 
     def _in_state(self, *states: str) -> list[Job]:
@@ -511,6 +523,7 @@ class Reference:
             error=job.error if given.keeps_error else given.error,
             result=given.result,
             args=None if given.drops_args else job.args,
+            key=given.key or job.key,
         )
         times = {"started_at": started_at, "finished_at": finished_at}
         is_asked = job.cancel_requested_at is not None
@@ -553,24 +566,81 @@ class Reference:
     def _claim(self, worker_id: str, demand: Demand) -> list[Claim]:
         if not self.is_live(worker_id):
             return []
-        ready = [job for queue in demand.queues for job in self._ready(queue, demand.tasks)]
-        ready = ready[: demand.limit + demand.ahead]
-        taken = [
+        claims: list[Claim] = []
+        limit, ahead, may_have_stopped = demand.limit, demand.ahead, False
+        for queue in demand.queues:
+            if self._is_gated(queue):
+                taken = self._claim_in_turns(worker_id, queue, demand.tasks, limit, ahead)
+                count = len(taken)
+                # Before a job that counts, claiming ahead stops, in the queues that follow too.
+                may_have_stopped |= count >= limit
+            elif may_have_stopped and not any(self.jobs[job_id].queue == queue for job_id in self.claimed):
+                continue
+            else:
+                ready = self._ready(queue, demand.tasks)[: limit + ahead]
+                taken = [self._start(worker_id, job) for job in self._takeable(ready, limit)]
+                count = len(ready)
+            claims += taken
+            ahead -= max(0, count - limit)
+            limit -= min(limit, count)
+        return claims
+
+    def _takeable(self, ready: Sequence[Job], limit: int) -> list[Job]:
+        return [
             job
             for place, job in enumerate(ready)
-            if place < demand.limit or (job.attempt + 1 < job.max_attempts and job.crashes == 0)
+            if place < limit or _may_be_claimed_ahead(job)
             if job.expires_at is None or job.expires_at > self.clock.now()
         ]
-        return [self._start(worker_id, job) for job in taken]
 
     def _ready(self, queue: str, tasks: Sequence[str]) -> list[Job]:
         known = self.queues.get(queue)
         if known is not None and known.paused_at is not None:
             return []
         ready = [job for job in self._in_state(State.QUEUED) if job.queue == queue and job.task in tasks]
-        return sorted(ready, key=lambda job: (-job.priority, job.run_at, job.id))
+        return sorted(ready, key=rank)
+
+    def _is_gated(self, queue: str) -> bool:
+        """Whether claims from a queue have to mind limits or keys."""
+        limits = self._limits()
+        return any(job.queue == queue and limits.counts(job) for job in self._in_state(State.QUEUED)) or any(
+            (rule.scope, rule.name) == ("queue", queue) for rule in limits.rules
+        )
+
+    def _claim_in_turns(
+        self, worker_id: str, queue: str, tasks: Sequence[str], limit: int, ahead: int
+    ) -> list[Claim]:
+        """Claims what the databases have claimed, after a look at whether they were allowed to, one by one."""
+        claims: list[Claim] = []
+        laps: Counter[tuple[str, int, str]] = Counter()
+        last_keys = dict(self.last_keys)
+        for job in [self.jobs[job_id] for job_id in self.claimed if self.jobs[job_id].queue == queue]:
+            wrong = complaint(job, self._startable(queue, tasks), laps, last_keys.get((queue, job.task), ""))
+            assert wrong is None, f"{job.id} of {queue}, {job.task}, {job.key} {wrong}"
+            assert len(claims) < limit + ahead, f"{job.id} is one too many"
+            assert len(claims) < limit or not self._limits().counts(job), f"{job.id} is claimed ahead"
+            if job.key is not None:
+                laps[job.task, job.priority, job.key] += 1
+                self.last_keys[queue, job.task] = job.key
+            claims.append(self._start(worker_id, job))
+        left = self._startable(queue, tasks)
+        assert not left or len(claims) >= limit, f"{left} could start"
+        return claims
+
+    def _startable(self, queue: str, tasks: Sequence[str]) -> list[Job]:
+        limits = self._limits()
+        return [job for job in self._ready(queue, tasks) if limits.has_room(job)]
+
+    def _limits(self) -> Limits:
+        rules = [rule for rule in self.limits.values() if rule.in_force]
+        return Limits(rules, self.jobs.values(), self.starts, self.clock.now())
 
     def _start(self, worker_id: str, job: Job) -> Claim:
+        limits = self._limits()
+        if limits.counts(job):
+            self.held[job.id] = True
+        for spent in limits.spent(job):
+            self.starts[spent] = self.starts.get(spent, 0) + 1
         job = self._change(
             job.id,
             state=State.RUNNING,
@@ -580,10 +650,53 @@ class Reference:
             started_at=self.clock.now(),
             unique_lock=None if job.unique_scope == "queued" else job.unique_lock,
         )
-        return Claim(*(getattr(job, name, False) for name in Claim._fields))
+        known = {name: getattr(job, name) for name in Claim._fields if name != "held"}
+        return Claim(**known, held=job.id in self.held)
+
+    def has_turns(self) -> bool:
+        """Whether a claim may have to mind limits or keys."""
+        return bool(self._limits().rules) or any(job.key is not None for job in self._in_state(*LIVE))
+
+    def fair(self, demand: Demand) -> Demand:
+        """A demand without jobs that are picked and then not claimed: how many others are claimed in their place,
+        where there are limits, is each database's own."""
+        jobs = [job for job in self._in_state(*LIVE) if job.queue in demand.queues]
+        return demand._replace(tends=True, ahead=demand.ahead if all(map(_may_be_claimed_ahead, jobs)) else 0)
 
     def verbs_probe(self, demand: Demand) -> bool:
-        return any(self._ready(queue, demand.tasks) for queue in demand.queues)
+        return any(self._startable(queue, demand.tasks) for queue in demand.queues)
+
+    # Limits
+
+    def limits_all(self) -> list[StoredRule]:
+        return [rule for _, rule in sorted(self.limits.items())]
+
+    def limits_say(self, scope: Scope, name: str, source: Source, bounds: Bounds) -> bool:
+        own = [rule for rule in self.limits_all() if (rule.scope, rule.name) == (scope, name)]
+        if said_by(own, source) == dict(bounds):
+            return False
+        since = {rule._replace(changed_at=None): rule.changed_at for rule in own}
+        rules = [rule._replace(changed_at=None) for rule in merged(own, scope, name, source, bounds)]
+        self.limits = {key: rule for key, rule in self.limits.items() if rule not in own}
+        for rule in rules:
+            key = rule.scope, rule.name, rule.kind, rule.source, rule.period_us
+            self.limits[key] = rule._replace(changed_at=since.get(rule, self.clock.now()))
+        if any(rule.in_force for rule in rules):
+            for job in self._in_state(State.RUNNING):
+                if name == (job.task if scope == "task" else job.queue):
+                    self.held[job.id] = True
+        return True
+
+    def limits_prune_starts(self, limit: int) -> int:
+        now = self.clock.now()
+        over = [key for key in self.starts if not now - key[3] < key[4] <= now + 2 * key[3]][:limit]
+        for key in over:
+            del self.starts[key]
+        return len(over)
+
+    def parked(self) -> dict[str, bool]:
+        """The queued jobs that take turns."""
+        return {job.id: True for job in self._in_state(State.QUEUED) if job.key is not None}
 
     def verbs_progress(
         self, worker_id: str, reports: Sequence[tuple[str, int, float | None, str | None]]
@@ -921,6 +1034,10 @@ class Reference:
         open_edges = [edge for edge, satisfied in self.edges.items() if satisfied == 0]
         movers = {p for p, c in open_edges if waits(self.jobs[c]) and not waits(self.jobs[p])}
         return sorted(movers)[:limit]
+
+
+def _may_be_claimed_ahead(job: Job) -> bool:
+    return job.attempt + 1 < job.max_attempts and job.crashes == 0
 
 
 def _later(at: int, us: int | None) -> int | None:

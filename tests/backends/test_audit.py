@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from dray.clock import Ids
 from dray.instants import MINUTE, SECOND, to_datetime
 from dray.model.action import NewAction
 from dray.model.job import LogLine
+from dray.model.limit import Source, bounds_of
 from dray.model.rollup import floor
 from dray.model.schedule import Schedule
 from dray.model.workflow import Workflow
@@ -163,6 +165,35 @@ def rolled_up(world: World) -> Made:
     return {"id": f"minute {to_datetime(minute)}"}
 
 
+def keyed(world: World) -> Made:
+    return {"id": world.enqueue(key="acct")}
+
+
+def keyed_running(world: World) -> Made:
+    made = keyed(world)
+    world.claim_one(world.worker())
+    return made
+
+
+def limited_running(world: World) -> Made:
+    world.backend.limits.say("queue", "default", Source.DECLARED, bounds_of("queue", {"rate": "5/s"}))
+    return running(world)
+
+
+def limited(world: World, **bounds: Any) -> Made:
+    """Two running jobs of one key; the first started before the limit was set, the second after."""
+    worker = world.worker()
+    for _ in range(2):
+        world.enqueue(key="acct")
+        world.claim_one(worker)
+        if not world.backend.limits.all():
+            world.clock.advance(SECOND)
+            world.backend.limits.say("task", "task", Source.DECLARED, bounds_of("task", bounds))
+            world.clock.advance(SECOND)
+    (kind,) = bounds
+    return {"id": f"{kind} of task task"}
+
+
 def idle_worker(world: World) -> Made:
     return {"id": world.worker()}
 
@@ -182,7 +213,7 @@ JOB, FOR = "UPDATE dray_jobs SET", "WHERE id = '{id}'"
 _MANY = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {many})"
 
 BREAKS = {
-    "a state that nobody knows": Break("state", queued, f"{JOB} state = 'parked' {FOR}"),
+    "a state that nobody knows": Break("state", queued, f"{JOB} state = 'asleep' {FOR}"),
     "no reason": Break("reason", failed, f"{JOB} reason = NULL {FOR}", ("job_reason",)),
     "a reason of another state": Break("reason", failed, f"{JOB} reason = 'user' {FOR}"),
     "a reason that nobody knows": Break("reason", cancelled, f"{JOB} reason = 'whim' {FOR}"),
@@ -212,6 +243,14 @@ BREAKS = {
     "no record of a failure": Break("recorded", failed, "DELETE FROM dray_attempts"),
     "no arguments": Break("arguments", queued, f"{JOB} args = NULL {FOR}"),
     "queued too early": Break("due", queued, f"{JOB} run_at = {{later}} {FOR}"),
+    "a key and no turn": Break("turn", keyed, f"{JOB} state = 'queued' {FOR}"),
+    "a turn of no key": Break("turn", queued, f"{JOB} state = 'parked' {FOR}"),
+    "counted before it runs": Break("counted", queued, f"{JOB} held = TRUE {FOR}"),
+    "counted after it ran": Break("counted", completed, f"{JOB} held = TRUE {FOR}"),
+    "a key that does not count": Break("counted", keyed_running, f"{JOB} held = FALSE {FOR}"),
+    "a limit that does not count": Break("counted", limited_running, f"{JOB} held = FALSE {FOR}"),
+    "more than a limit": Break("limit", partial(limited, limit=2), "UPDATE dray_limits SET most = 1"),
+    "more than the limit of a key": Break("limit", partial(limited, key_limit=2), "UPDATE dray_limits SET most = 1"),
     "ended before it started": Break("times", completed, f"{JOB} finished_at = {{earlier}} {FOR}"),
     "a parent that is not there": Break("edge", waiting, "DELETE FROM dray_jobs WHERE id = '{parent}'"),
     "a child that is not there": Break("edge", waiting, f"DELETE FROM dray_jobs {FOR}"),
@@ -428,6 +467,23 @@ def test_a_job_whose_request_was_replaced_may_have_more_attempts_than_the_new_on
     for _ in range(3):
         world.fail(worker, world.claim_one(worker))
     world.enqueue(unique_key="report", max_attempts=1, max_crashes=1, on_conflict="replace")
+
+    assert broken(world.backend) == []
+
+
+def test_a_limit_that_was_lowered_is_not_broken_by_what_ran_before_nor_by_what_other_keys_start(
+    world: World,
+) -> None:
+    worker = world.worker()
+    for key in "aab":
+        world.enqueue(key=key)
+    assert len(world.claim(worker, 3)) == 3
+    world.clock.advance(SECOND)
+
+    world.backend.limits.say("task", "task", Source.DECLARED, bounds_of("task", {"key_limit": 1}))
+    world.clock.advance(SECOND)
+    world.enqueue(key="c")
+    assert [claim.key for claim in world.claim(worker, 3)] == ["c"]
 
     assert broken(world.backend) == []
 

@@ -69,6 +69,7 @@ def test_every_field_reads_back_equal(world: World) -> None:
         headers='{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}',
         retry='{"policy":["fixed",5.0],"on":["builtins.OSError"]}',
         keep_us=3_600_000_000,
+        key="acct:7",
     )
 
     assert world.backend.jobs.enqueue([new], workflow=workflow) == [Enqueued(new.id, duplicate=False)]
@@ -112,6 +113,7 @@ def test_every_field_reads_back_equal(world: World) -> None:
         headers='{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}',
         retry='{"policy":["fixed",5.0],"on":["builtins.OSError"]}',
         keep_us=3_600_000_000,
+        key="acct:7",
         created_at=now,
         updated_at=now,
         started_at=None,

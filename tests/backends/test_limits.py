@@ -15,6 +15,7 @@ from dray.model.job import Demand, State
 from dray.model.limit import Kind, Source, bounds_of
 from dray.model.settlement import released
 from tests.backends import raw
+from tests.backends.world import LEASE_US
 
 if TYPE_CHECKING:
     from dray.backends.store.work import Exchange
@@ -128,6 +129,23 @@ def test_whatever_ends_an_attempt_makes_room(world: World, end: str) -> None:
         world.bury(worker)
 
     assert len(claim(world, other)) == 1
+
+
+def test_an_outcome_that_comes_after_the_rescue_frees_nothing_a_second_time(world: World) -> None:
+    limit(world, limit=1, key_limit=1)
+    for _ in range(3):
+        world.enqueue(key="acct", max_attempts=5)
+    lost, other = world.worker(), world.worker()
+    (claim_of_lost,) = claim(world, lost)
+    world.clock.advance(LEASE_US - SECOND)
+    world.backend.workers.beat(other, LEASE_US)
+    world.bury(lost)
+    assert len(claim(world, other)) == 1
+
+    settled = world.complete(lost, claim_of_lost)
+
+    assert settled.stale == [claim_of_lost.id]
+    assert claim(world, other) == []
 
 
 def test_running_jobs_count_from_the_moment_at_which_a_limit_is_set(world: World) -> None:

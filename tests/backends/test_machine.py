@@ -139,6 +139,7 @@ def test_both_databases_do_what_the_model_does(sides: Sides, capsys: pytest.Capt
         counted = ", ".join(f"{verb} {Machine.calls[verb]}" for verb in VERBS)
         print(f"\n{Machine.changed} steps changed a row ({rounds} rounds from seed {chosen}, {took:.0f} s)")
         print(f"calls: {counted}")
+    assert Machine.calls["claims in turns"] >= CALLS
     assert [verb for verb in VERBS if Machine.calls[verb] < CALLS] == []
     assert is_enough()
 

@@ -18,6 +18,7 @@ from dray.backends import Backend, migrate, open_backend
 from dray.backends.statements import Dialect
 from dray.errors import DrayError, SchemaMissing, SchemaTooNew, StorageLocked
 from dray.model.job import Demand
+from dray.model.limit import Source, bounds_of
 from dray.model.new_job import NewJob
 from tests import verbs
 from tests.backends.processes import (
@@ -192,13 +193,13 @@ def test_the_next_opener_migrates_a_file_whose_migration_was_killed(tmp_path: Pa
 
 @pytest.fixture
 def newer_code(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Makes this code the next release: one with a seventh migration."""
+    """Makes this code the next release: one with an eighth migration."""
 
-    def release(seventh: str) -> None:
+    def release(eighth: str) -> None:
         known = migrate.migrations
 
         def migrations(dialect: Dialect) -> dict[int, str]:
-            return {**known(dialect), 7: seventh}
+            return {**known(dialect), 8: eighth}
 
         monkeypatch.setattr(migrate, "migrations", migrations)
 
@@ -208,17 +209,17 @@ def newer_code(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 def test_only_the_migrations_that_are_missing_are_applied(migrated: str, newer_code: Callable[[str], None]) -> None:
     old = open_backend(migrated)
     made = [job.id for job in old.jobs.newest()]
-    newer_code("CREATE TABLE dray_seventh (x integer);\n")
+    newer_code("CREATE TABLE dray_eighth (x integer);\n")
     new = open_backend(migrated)
 
-    assert new.migrate() == 7
+    assert new.migrate() == 8
 
     made += [enqueue(new), enqueue(old)]  # the previous release keeps running next to it
     new.close()
     old.close()
-    assert "dray_seventh" in tables(migrated)
+    assert "dray_eighth" in tables(migrated)
     assert job_ids(migrated) == sorted(made)
-    assert dict(raw_sql(migrated, "SELECT name, value FROM dray_meta")) == {"version": "7", "oldest_code": "1"}
+    assert dict(raw_sql(migrated, "SELECT name, value FROM dray_meta")) == {"version": "8", "oldest_code": "1"}
 
 
 # A job as the release before writes it, here with plain SQL: the code at hand writes columns that it did not have.
@@ -281,11 +282,13 @@ def test_tables_of_the_first_release_are_upgraded_with_all_that_is_in_them(
     assert after.pop("dray_outcomes") == []
     assert after.pop("dray_actions") == []
     assert after.pop("dray_rollups") == []
+    assert after.pop("dray_limits") == after.pop("dray_starts") == []
     assert [row[-1] for row in after["dray_schedules"]] == [None]
     after["dray_schedules"] = [row[:-1] for row in after["dray_schedules"]]
-    assert [row[-4:] for row in after["dray_jobs"]] == [(None,) * 4]  # headers, retry, keep_us, error_key
-    after["dray_jobs"] = [row[:-4] for row in after["dray_jobs"]]
-    assert dict(after.pop("dray_meta")) == {"version": "6", "oldest_code": "1"}
+    # headers, retry, keep_us, error_key, key and held
+    assert [row[-6:] for row in after["dray_jobs"]] == [(*(None,) * 5, False)]
+    after["dray_jobs"] = [row[:-6] for row in after["dray_jobs"]]
+    assert dict(after.pop("dray_meta")) == {"version": "7", "oldest_code": "1"}
     before.pop("dray_meta")
     assert [row[-1] for row in after["dray_attempts"]] == [None] * len(before["dray_attempts"])  # error_class
     after["dray_attempts"] = [row[:-1] for row in after["dray_attempts"]]
@@ -315,11 +318,32 @@ def test_jobs_of_a_version_3_database_run_after_the_migration_and_old_producers_
     ]
 
 
+def test_code_that_does_not_know_limits_refuses_a_database_that_has_had_one_and_no_other(
+    empty_url: str, older_release: Callable[[int], Callable[[], None]]
+) -> None:
+    backend = open_backend(empty_url)
+    backend.migrate()
+    older_release(6)
+    old = open_backend(empty_url)
+    assert old.jobs.newest() == []
+    old.close()
+
+    backend.limits.say("task", "task", Source.DECLARED, bounds_of("task", {"limit": 1}))
+    backend.limits.say("task", "task", Source.DECLARED, {})  # keys may be left, and starts of rates
+
+    backend.close()
+    for use in USES.values():
+        old = open_backend(empty_url, create=True)
+        with pytest.raises(SchemaTooNew, match="upgrade Dray"):
+            use(old)
+        old.close()
+
+
 def test_a_migration_that_fails_leaves_the_tables_at_the_version_before(
     migrated: str, newer_code: Callable[[str], None]
 ) -> None:
     before = contents(migrated)
-    newer_code("CREATE TABLE dray_seventh (x integer);\nINSERT INTO dray_nowhere VALUES (1);\n")
+    newer_code("CREATE TABLE dray_eighth (x integer);\nINSERT INTO dray_nowhere VALUES (1);\n")
     backend = open_backend(migrated)
 
     with pytest.raises(DrayError):

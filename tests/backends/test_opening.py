@@ -56,15 +56,15 @@ def test_twenty_processes_open_an_empty_file_at_once_and_lose_no_job(tmp_path: P
 
 
 def test_twenty_processes_migrate_an_empty_schema_at_once(postgres_url: str) -> None:
-    assert ask_together(migrate_database, [(postgres_url,)] * 20) == [6] * 20
+    assert ask_together(migrate_database, [(postgres_url,)] * 20) == [7] * 20
 
-    assert raw_sql(postgres_url, "SELECT value FROM dray_meta WHERE name = 'version'") == [("6",)]
+    assert raw_sql(postgres_url, "SELECT value FROM dray_meta WHERE name = 'version'") == [("7",)]
 
 
 def test_twenty_processes_migrate_an_empty_database_at_once(empty_database: str) -> None:
-    assert ask_together(migrate_database, [(empty_database,)] * 20) == [6] * 20
+    assert ask_together(migrate_database, [(empty_database,)] * 20) == [7] * 20
 
-    assert raw_sql(empty_database, "SELECT value FROM dray_meta WHERE name = 'version'") == [("6",)]
+    assert raw_sql(empty_database, "SELECT value FROM dray_meta WHERE name = 'version'") == [("7",)]
 
 
 def test_threads_share_the_first_opening(url: str) -> None:
@@ -132,7 +132,7 @@ def test_the_first_read_makes_the_tables_of_a_file_as_the_first_write_does(tmp_p
     backend = open_backend(str(tmp_path / "jobs.db"))
 
     assert backend.jobs.newest() == []
-    assert backend.schema_version() == 6
+    assert backend.schema_version() == 7
     backend.close()
 
 

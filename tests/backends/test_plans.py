@@ -26,6 +26,7 @@ WORKER = IDS.new()
 SOME_IDS = json.dumps([IDS.new() for _ in range(100)])
 SOME_INSTANTS = json.dumps([n * MINUTE for n in range(60)])
 KEY = "0123456789abcdef"
+LINE = {"queue": "default", "task": "t"}
 
 CUTOFFS = {"completed": 1, "failed": 1, "cancelled": 1, "never": 0}
 # What a search for everything asks for.
@@ -36,8 +37,8 @@ BETWEEN_ENDS = {**SOUGHT, "before_at": 9, "first_at": 1, "before": LAST_ID, "lim
 # statement -> (parameters, the index its plan must use)
 HOT: dict[str, tuple[dict[str, Any], str]] = {
     "job_promote": ({"limit": 1000}, "dray_jobs_due"),
-    "job_expire": ({"limit": 1000}, "dray_jobs_expires"),
-    "job_upcoming": ({}, "dray_jobs_expires"),
+    "job_expire": ({"limit": 1000}, "dray_jobs_expiring"),
+    "job_upcoming": ({}, "dray_jobs_expiring"),
     "rescue_look": ({}, "dray_jobs_running"),
     "fanout_freed": ({"ids": SOME_IDS}, "PRIMARY"),
     "rescue_pick": ({"limit": 1000}, "dray_jobs_running"),
@@ -86,7 +87,7 @@ HOT: dict[str, tuple[dict[str, Any], str]] = {
         "dray_jobs_ready",
     ),
     "worker_loads": ({}, "dray_jobs_running"),
-    "schedule_busy": ({"name": "s", "states": '["queued"]'}, "dray_jobs_schedule"),
+    "schedule_busy": ({"name": "s", "states": '["queued"]'}, "dray_jobs_live_schedule"),
     "live_running": ({"limit": 1000}, "dray_jobs_running"),
     "live_ended": ({"state": "completed", "after": 1, "after_id": WORKER, "limit": 1000}, "dray_jobs_finished"),
     "live_ended_newest": ({"state": "failed", "since": 1, "limit": 1000}, "dray_jobs_finished"),
@@ -149,6 +150,16 @@ HOT: dict[str, tuple[dict[str, Any], str]] = {
     "failure_counts": ({"key": KEY, "since": 1, "chart": 2, "step": 3, "limit": 1000}, "dray_jobs_error"),
     "failure_unkeyed": ({"since": 1, "until": 2, "limit": 500}, "dray_jobs_finished"),
     "failure_key_clear": ({"since": 1, "until": 2}, "dray_jobs_finished"),
+    "line_tasks": ({"queue": "default"}, "dray_jobs_turns"),
+    "line_plain": ({**LINE, "limit": 100}, "dray_jobs_ready"),
+    "turn_level": ({**LINE, "below": 5}, "dray_jobs_turns"),
+    "turn_hop": (
+        {**LINE, "priority": 1, "after": "key 5", "until": None, "hops": 512, "limit": 100},
+        "dray_jobs_turns",
+    ),
+    "turn_more": ({**LINE, "priority": 1, "key": "key 5", "limit": 100}, "dray_jobs_turns"),
+    "key_rooms": ({**LINE, "keys": '["key 5", "key 6"]'}, "dray_jobs_held"),
+    "held_counts": ({}, "dray_jobs_held"),
 }
 SQLITE_HOT: dict[str, tuple[dict[str, Any], str]] = {
     **HOT,
@@ -161,7 +172,10 @@ SQLITE_HOT: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "job_claim": ({"worker_id": WORKER, "ids": SOME_IDS, "limit": 1}, "PRIMARY"),
     "job_claimed": ({"worker_id": WORKER, "ids": SOME_IDS}, "PRIMARY"),
-    "tend_due": ({}, "dray_jobs_expires"),
+    "tend_due": ({}, "dray_jobs_expiring"),
+    "claim_allowed": ({"worker_id": WORKER, "queue": "default"}, "INDEX dray_jobs_turns (queue=?)"),
+    "gate_claim": ({"worker_id": WORKER, "ids": SOME_IDS, "held": SOME_IDS, "limit": 100}, "PRIMARY"),
+    "gate_claimed": ({"worker_id": WORKER, "ids": SOME_IDS}, "PRIMARY"),
     "job_complete": ({"worker_id": WORKER, "endings": "[]"}, "PRIMARY"),
     "job_replace": ({}, "PRIMARY"),
     "job_reschedule": ({}, "PRIMARY"),
@@ -182,14 +196,20 @@ POSTGRES_HOT: dict[str, tuple[dict[str, Any], str]] = {
         "dray_jobs_ready",
     ),
     "job_settle": ({"rows": SETTLED}, "PRIMARY"),
+    "work_begin": ({"durable": False, "space": 1, "keys": "[1]", "queues": '["default"]'}, "dray_jobs_turns"),
+    "gated_queues": ({"worker_id": WORKER, "queues": '["default"]'}, "dray_jobs_turns"),
+    "gate_claim": (
+        {"worker_id": WORKER, "ids": SOME_IDS, "at_once": SOME_IDS, "held": SOME_IDS, "keys": "{}"},
+        "PRIMARY",
+    ),
 }
 STATES = ["queued", "scheduled", "running", "completed", "failed", "cancelled", "waiting"]
 
 
 def rows() -> Generator[dict[str, Any]]:
-    """All states in turn; every hundredth job is unique, every tenth expires."""
+    """All states in turn; every hundredth job is unique, every tenth expires, every other ready one has a key."""
     for n in range(ROWS):
-        state = STATES[n % len(STATES)]
+        state = "parked" if n % (2 * len(STATES)) == 0 else STATES[n % len(STATES)]
         final = state in {"completed", "failed", "cancelled"}
         yield {
             "id": IDS.new(),
@@ -208,6 +228,8 @@ def rows() -> Generator[dict[str, Any]]:
             "updated_at": n,
             "started_at": n if state == "running" else None,
             "finished_at": n if final else None,
+            "key": f"key {n % 10}" if state in {"parked", "running"} else None,
+            "held": state == "running" and n % 1000 < 8,
             "error_key": f"{n % 700:016x}" if state == "failed" else None,
         }
 
@@ -316,6 +338,38 @@ def test_sqlite_counts_failures_from_the_newest_on_without_sorting_them(
 
     assert any("USING COVERING INDEX dray_jobs_error" in row[3] for row in plan), plan
     assert not any("FOR ORDER BY" in row[3] for row in plan), plan
+
+
+COUNTED = ("turn_hop", "key_rooms", "held_counts")
+
+
+@pytest.mark.parametrize("name", COUNTED)
+@pytest.mark.parametrize("analyzed", [False, True], ids=["as made", "analyzed"])
+def test_sqlite_counts_what_limits_hold_and_not_all_that_runs(
+    name: str, analyzed: bool, sqlite_connection: sqlite3.Connection
+) -> None:
+    if analyzed:
+        sqlite_connection.execute("ANALYZE")
+    statement = Catalogue("sqlite")[name]
+    values = statement.bind({parameter: HOT[name][0].get(parameter) for parameter in statement.parameters})
+    plan = [row[3] for row in sqlite_connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", values)]
+
+    assert [step for step in plan if "dray_jobs_held" in step], plan
+    assert not [step for step in plan if "dray_jobs_running" in step], plan
+
+
+@pytest.mark.parametrize("name", COUNTED)
+@pytest.mark.parametrize("tables", ["postgres_connection", "empty_tables"])
+def test_postgres_counts_what_limits_hold_and_not_all_that_runs(
+    name: str, tables: str, request: pytest.FixtureRequest
+) -> None:
+    connection: psycopg.Connection[Any] = request.getfixturevalue(tables)
+    statement = Catalogue("postgres")[name]
+    values = {p: HOT[name][0].get(p) for p in statement.parameters}
+    plan = [str(row[0]) for row in connection.execute(f"EXPLAIN {statement.text}".encode(), values, prepare=True)]
+
+    assert [step for step in plan if "dray_jobs_held" in step], "\n".join(plan)
+    assert not [step for step in plan if "dray_jobs_running" in step], "\n".join(plan)
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,16 @@ from dray.backends.database import DataRefused
 from dray.backends.postgres import PostgresDatabase
 from dray.backends.postgres.connect import OwnConnection
 from dray.backends.postgres.notify import WINDOW
-from dray.backends.store.work import NOTHING
+from dray.backends.postgres.session import PostgresSession
+from dray.backends.sqlite.session import SqliteSession
+from dray.backends.statements import Statement
+from dray.backends.store.gate import Turns
+from dray.backends.store.work import NOTHING, Exchange
+from dray.clock import Ids
+from dray.model.job import Demand
+from dray.model.limit import Source, bounds_of
 from tests.backends.world import World
+from tests.manual_clock import ManualClock
 
 
 class Wire:
@@ -111,6 +119,89 @@ def test_a_worker_s_exchange_takes_one(backend: Backend, world: World, wire: Wir
     worker = world.worker()
 
     assert wire.round_trips(lambda: backend.work.exchange(worker, [], NOTHING)) == 1
+
+
+CLAIM = Demand(("default",), ("task",), 8)
+
+
+def test_a_claim_takes_one_where_there_are_no_limits_and_no_keys(backend: Backend, world: World, wire: Wire) -> None:
+    worker = world.worker()
+    backend.work.exchange(worker, [], CLAIM)  # from the first one it knows that there are none
+    for _ in range(3):
+        world.enqueue()
+    brought: list[Exchange] = []
+
+    assert wire.round_trips(lambda: brought.append(backend.work.exchange(worker, [], CLAIM))) == 1
+    assert len(brought[0].claims) == 3
+
+
+PLAIN = {
+    "sqlite": ["tend_due", "claim_allowed", "ready_ids", "job_claim", "job_claimed"],
+    "postgres": ["work_begin", "work_tend", "job_claim"],
+}
+
+
+@pytest.mark.parametrize("dialect", PLAIN)
+def test_a_claim_sends_nothing_for_limits_and_keys_where_there_are_none(
+    dialect: str, request: pytest.FixtureRequest, clock: ManualClock, ids: Ids, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if dialect == "postgres":
+        url: str = request.getfixturevalue("postgres_url")
+    else:
+        url = f"sqlite:///{request.getfixturevalue('tmp_path') / 'jobs.db'}"
+    sent: list[str] = []
+    on_sqlite, on_postgres = SqliteSession._execute, PostgresSession._run
+
+    def note_sqlite(self: SqliteSession, name: str, params: dict[str, Any]) -> Any:
+        sent.append(name)
+        return on_sqlite(self, name, params)
+
+    def note_postgres(self: PostgresSession, statement: Statement, params: dict[str, Any]) -> Any:
+        sent.append(statement.name)
+        return on_postgres(self, statement, params)
+
+    with closing(open_backend(url, clock=clock)) as opened:
+        opened.migrate()
+        world = World(opened, clock, ids)
+        worker = world.worker()
+        opened.work.exchange(worker, [], CLAIM)
+        world.enqueue()
+        monkeypatch.setattr(SqliteSession, "_execute", note_sqlite)
+        monkeypatch.setattr(PostgresSession, "_run", note_postgres)
+
+        assert len(opened.work.exchange(worker, [], CLAIM).claims) == 1
+
+    assert sent == PLAIN[dialect]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "trips"),
+    [
+        ({}, 9),
+        ({"limit": 9}, 13),
+        ({"key_limit": 1}, 11),
+        ({"limit": 9, "key_limit": 1, "rate": "9/s", "key_rate": "5/min"}, 15),
+    ],
+    ids=str,
+)
+def test_a_claim_under_limits_takes_more_but_no_more_for_more_keys(
+    backend: Backend, world: World, wire: Wire, bounds: dict[str, Any], trips: int
+) -> None:
+    backend.limits.say("task", "task", Source.DECLARED, bounds_of("task", bounds))
+    worker = world.worker()
+    world.complete(worker, world.claim_one(worker))
+    counted: list[tuple[int, int]] = []
+    for keys in ("a", "abcd"):
+        for key in keys:
+            world.enqueue(key=key)
+        backend.work._turns = Turns()
+        brought: list[Exchange] = []
+        took = wire.round_trips(lambda: brought.append(backend.work.exchange(worker, [], CLAIM)))  # noqa: B023
+        counted.append((len(brought[0].claims), took))
+        for claim in brought[0].claims:
+            world.complete(worker, claim)
+
+    assert counted == [(1, trips), (4, trips)]
 
 
 def test_a_read_takes_two(backend: Backend, job_id: str, wire: Wire) -> None:

@@ -417,6 +417,14 @@ def test_overlap_queue_keeps_one_behind_the_one_that_runs(world: World) -> None:
     assert fire_next(world) == 1
 
 
+@pytest.mark.parametrize("overlap", ["skip", "queue"])
+def test_a_queued_job_with_a_key_is_live_too(world: World, overlap: str) -> None:
+    schedule = make(world, overlap=overlap)
+    world.enqueue(schedule=schedule.name, key="acct")
+
+    assert fire_next(world) == 0
+
+
 @pytest.mark.parametrize(("overlap", "made"), [("allow", 4), ("skip", 1), ("queue", 1)])
 def test_overlap_counts_among_slots_that_fire_together(world: World, overlap: str, made: int) -> None:
     make(world, overlap=overlap)

@@ -18,12 +18,14 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from dray.backends import Backend, open_backend
+from dray.backends.postgres.connect import Connector
 from dray.backends.store import transfer
 from dray.backends.store.transfer import LEFT, MOVE, TABLES, Mark, Repair
 from dray.backends.tables import Portion, Shape, Table
 from dray.errors import DatabaseClosed, MoveError
 from dray.instants import HOUR, MINUTE
 from dray.model.job import LogLine
+from dray.model.limit import Bound, Kind, Source
 from dray.model.rollup import Part, Tally
 from dray.model.schedule import Schedule
 from dray.ops import move, move_plan
@@ -64,6 +66,25 @@ def test_both_databases_have_the_same_columns(url: str, backend: Backend, postgr
     other.close()
 
 
+def test_one_connection_to_a_server_reads_all_tables_one_after_another(shared_url: str, cold: None) -> None:
+    with closing(open_backend(shared_url)) as backend, patch.object(Connector, "connect", autospec=True) as connect:
+        connect.side_effect = connect_to_the_server
+        for table in TABLES:
+            rows_of(backend, table)
+        with pytest.raises(MoveError):
+            backend.transfer.reading(refuse)
+        backend.transfer.census()
+
+    assert connect.call_count == 1
+
+
+connect_to_the_server = Connector.connect
+
+
+def refuse(*_: object) -> None:
+    raise MoveError("not these")
+
+
 def test_rows_are_read_in_the_order_of_their_key_a_portion_at_a_time(world: World) -> None:
     made = sorted(world.enqueue() for _ in range(250))
     portions = rows_of(world.backend, BY_NAME["jobs"], Portion(rows=100))
@@ -102,6 +123,7 @@ def connected(url: str) -> Generator[Callable[[str], Any]]:
         yield lambda text: connection.execute(text.encode())
 
 
+ONE_AT_A_TIME = {Kind.LIMIT: (Bound(1),)}
 CHANGES: dict[str, Callable[[World, str], object]] = {
     "enqueue": lambda world, _: world.enqueue(),
     "enqueue many": lambda world, _: world.backend.jobs.enqueue([world.new() for _ in range(60)]),
@@ -110,6 +132,7 @@ CHANGES: dict[str, Callable[[World, str], object]] = {
     "register": lambda world, _: world.worker(),
     "set a queue": lambda world, _: world.backend.queues.upsert("mail", 3),
     "pause a queue": lambda world, _: world.backend.queues.pause("default"),
+    "set a limit": lambda world, _: world.backend.limits.say("task", "task", Source.DECLARED, ONE_AT_A_TIME),
     "take a duty": lambda world, _: world.backend.leases.take("prune", world.ids.new()),
     "set a schedule": lambda world, _: world.backend.schedules.upsert(
         Schedule("b", "task", None, "{}", None, HOUR, "UTC", "last", 9, "skip", None, 1, 1, 1, 1, None)

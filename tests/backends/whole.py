@@ -17,7 +17,8 @@ from psycopg.rows import dict_row
 from tests.prompt import prompt
 
 CARRIED = (
-    *("queues", "schedules", "workflows", "jobs", "attempts", "edges", "logs", "outcomes", "actions", "rollups"),
+    *("queues", "schedules", "limits", "starts", "workflows", "jobs", "attempts", "edges", "logs", "outcomes"),
+    *("actions", "rollups"),
 )
 
 Rows = list[dict[str, Any]]

@@ -28,15 +28,15 @@ class Terminal:
 
     def __init__(self, columns: int, lines: int) -> None:
         self.main, self.other = pty.openpty()
-        self._screen = pyte.Screen(columns, lines)
-        self._stream = pyte.ByteStream(self._screen)
+        self.screen = pyte.Screen(columns, lines)
+        self._stream = pyte.ByteStream(self.screen)
         self.sent = b""  # all that the program has written
         self._is_closed = False
         self.resize(columns, lines)
         self.process: subprocess.Popen[bytes] | Forked | None = None
 
     def resize(self, columns: int, lines: int) -> None:
-        self._screen.resize(lines, columns)
+        self.screen.resize(lines, columns)
         fcntl.ioctl(self.main, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
     def press(self, keys: str) -> None:
@@ -46,7 +46,7 @@ class Terminal:
     def lines(self) -> list[str]:
         """What is on the screen now."""
         self._take_in(0)
-        return [line.rstrip() for line in self._screen.display]
+        return [line.rstrip() for line in self.screen.display]
 
     @property
     def text(self) -> str:

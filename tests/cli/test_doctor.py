@@ -159,7 +159,7 @@ def test_one_check_that_raises_does_not_stop_the_others() -> None:
 
 def test_every_check_has_a_name_of_its_own_and_is_described() -> None:
     names = [check.name for check in doctor.CHECKS]
-    described = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
+    described = (Path(__file__).parents[2] / "docs" / "reference" / "cli" / "doctor.md").read_text()
 
     assert len(set(names)) == len(names)
     assert [name for name in names if f"`{name}`" not in described] == []

@@ -368,9 +368,10 @@ def test_what_a_hook_raises_is_logged_and_changes_nothing(app: App, caplog: pyte
     assert [job.refresh().state for job in jobs] == ["completed"] * 2
     assert told == [job.id for job in jobs]
     said = caplog.text
-    assert "careless for enqueued of job" in said
+    for hook, event in (("careless", "enqueued"), ("worse", "completed")):
+        for job in jobs:
+            assert f"{hook} for {event} of job {job.id[-8:]} failed; the job is not affected" in said
     assert "no such channel" in said
-    assert "worse for completed of job" in said
 
 
 def test_a_slow_hook_delays_no_job_and_what_is_too_much_is_dropped_and_said(
@@ -442,6 +443,7 @@ def _takes_three(job: Any, error: Any, more: Any) -> None: ...
     [
         ("fail", nothing, ConfigError, "there is no event 'fail'; did you mean failed"),
         (7, nothing, ConfigError, "there is no event 7; known are enqueued, started"),
+        (nothing, nothing, TypeError, r'^an event is missing; write @app\.on\("completed"\); known are enqueued'),
         ("failed", _coroutine, TypeError, "is an async def, and hooks run on a plain thread; write it as a def"),
         ("failed", _generator, TypeError, "has a yield in it"),
         ("failed", _takes_none, TypeError, r"def _takes_none\(job, error=None\)"),

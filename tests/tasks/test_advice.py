@@ -29,8 +29,16 @@ def test_an_option_of_the_job_among_the_arguments_is_told_where_it_goes(app: Any
         asyncio.run(task.aenqueue(1, delay=5))
     with pytest.raises(TypeError, match=r"use add\.using\(delay=5\)\.enqueue\(1\)$"):
         task.using(queue="x").enqueue(1, countdown=5)
-    with pytest.raises(TypeError, match=r"takes no queue and no tags, .* add\.using\(queue='x', tags=\['y'\]\)\.enq"):
+    with pytest.raises(
+        TypeError, match=r"takes no queue and no tags, which are .* add\.using\(queue='x', tags=\['y'\]\)\.enq"
+    ):
         task.enqueue(a=1, queue="x", tags=["y"])
+    with pytest.raises(TypeError) as many:
+        task.enqueue_many([{"a": 1}, {"a": 1, "delay": 5}])
+    assert many.value.__notes__ == [
+        "m.add: in item 1 of enqueue_many; nothing was written",
+        "m.add takes no delay, which is for the job; use add.using(delay=5).enqueue_many([...])",
+    ]
     assert app.batches == []
 
 

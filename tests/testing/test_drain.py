@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import sqlite3
 import threading
 import time
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -265,6 +268,17 @@ def test_a_row_that_another_transaction_has_locked_is_an_error(
         locked.enqueue()
         with pytest.raises(StorageLocked, match=r"end that transaction, or pass its connection"):
             drain(own)
+
+
+def test_a_transaction_that_keeps_the_write_lock_is_an_error_that_says_how_to_run_inside_it(tmp_path: Path) -> None:
+    with App(f"sqlite:///{tmp_path}/jobs.db", busy_timeout=0.1) as own:
+        own.task(name="double")(double.function).enqueue(1)
+        with closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)) as mine:
+            mine.execute("BEGIN IMMEDIATE")
+            with pytest.raises(StorageLocked) as locked:
+                drain(own)
+            assert "drain(app, connection=…)" in locked.value.__notes__[0]
+            assert drain(own, connection=mine) == 1
 
 
 def _make_sales(app: App) -> None:

@@ -91,9 +91,10 @@ class Session(Protocol):
         and in each by priority, time and id. Where there are limits or keys, as `store/gate.py` says."""
         ...
 
-    def take(self, worker_id: str, ids: Sequence[str], held: Sequence[str], limit: int) -> list[Claim]:
-        """Takes these jobs, unless they have started or ended meanwhile; returns them in this order. Limits count
-        those in `held`. Those from `limit` on are claimed ahead: not where losing an attempt would do harm."""
+    def take(self, worker_id: str, keys: Mapping[str, str | None], held: Sequence[str], limit: int) -> list[Claim]:
+        """Takes these jobs, by id, unless they have started, ended or got another key meanwhile. Returns them in
+        this order. Limits count those in `held`. Those from `limit` on are claimed ahead: not where losing an attempt
+        would do harm."""
         ...
 
     @property

@@ -104,7 +104,7 @@ def upgrade(dialect: Dialect, tx: Session, place: str, script: Callable[[str], o
         if number > version:
             script(text)
     tx.run("meta_set", name="version", value=str(latest(dialect)))
-    tx.run("meta_set", name="oldest_code", value=str(OLDEST_CODE))
+    tx.run("meta_set", name="oldest_code", value=str(max(OLDEST_CODE, int(known.get("oldest_code", 0)))))
     return latest(dialect)
 
 

@@ -87,7 +87,7 @@ class LogFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line; its names are in docs/reference/cli.md."""
+    """One object a line; its names are in docs/reference/cli/worker.md."""
 
     def format(self, record: LogRecord) -> str:
         execution = current.get()

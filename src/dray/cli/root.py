@@ -20,15 +20,15 @@ class LazyGroup(Group):
 
     def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._lazy = lazy
+        self.lazy = lazy
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return list(self._lazy)
+        return list(self.lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self._lazy:
+        if cmd_name not in self.lazy:
             return None
-        module, _ = self._lazy[cmd_name]
+        module, _ = self.lazy[cmd_name]
         name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
         command: click.Command = getattr(import_module(f"dray.cli.{module}"), name)
         if ctx.resilient_parsing:
@@ -38,20 +38,20 @@ class LazyGroup(Group):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-        fitting = {name: about for name, (_, about) in self._lazy.items() if name.startswith(incomplete)}
+        fitting = {name: about for name, (_, about) in self.lazy.items() if name.startswith(incomplete)}
         found = [CompletionItem(name, help=about) for name, about in fitting.items()]
         return found + click.Command.shell_complete(self, ctx, incomplete)  # not Group's: it would load them all
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in self._lazy and not args[0].startswith("-"):
-            ctx.fail(f"there is no command {args[0]!r}{did_you_mean(args[0], self._lazy)}")
+        if args and args[0] not in self.lazy and not args[0].startswith("-"):
+            ctx.fail(f"there is no command {args[0]!r}{did_you_mean(args[0], self.lazy)}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
-            formatter.write_dl([(name, about) for name, (_, about) in self._lazy.items()])
+            formatter.write_dl([(name, about) for name, (_, about) in self.lazy.items()])
 
 
 _COMMANDS = {

@@ -105,7 +105,20 @@ class _Column(Generic[T]):
 
 
 class Job(Generic[R_co]):
-    """One request to run a task; R is what its function returns."""
+    """One request to run a task; R is what its function returns.
+
+    Example:
+
+        >>> job = add.enqueue(1, 2)
+        >>> job.state, job.args
+        ('queued', {'a': 1, 'b': 2})
+        >>> job.cancel(), job.retry()
+        (True, True)
+        >>> app.worker().run_until_idle()
+        1
+        >>> job.result(timeout=10), job.attempts()[0].outcome
+        (3, 'completed')
+    """
 
     __slots__ = ("_app", "_connection", "_row", "duplicate", "id", "replaced")
 

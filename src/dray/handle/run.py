@@ -37,7 +37,20 @@ class TaskOf(Protocol[R_co]):
 
 
 class Run:
-    """A workflow in the database."""
+    """A workflow in the database.
+
+    Example:
+
+        >>> wf = app.workflow("sums")
+        >>> _ = wf.add(add, 1, 2, step="left")
+        >>> run = wf.enqueue()
+        >>> app.worker().run_until_idle()
+        1
+        >>> run.wait(timeout=10) == "completed"
+        True
+        >>> run.progress.done, run.job("left").result()
+        (1, 3)
+    """
 
     __slots__ = ("_app", "_row", "id")
 

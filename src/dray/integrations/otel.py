@@ -23,6 +23,7 @@ from dray.job_control import Cancel, Snooze
 from dray.log import log
 from dray.model.new_job import AlikeJobs, NewJob, one_by_one
 from dray.runtime.execution import Execution, StopCause, current
+from dray.wording import short_id
 
 try:
     from opentelemetry import context, metrics, propagate, trace
@@ -293,7 +294,7 @@ class _Attempt:
         self._telemetry.measure_attempt(self._ctx.queue, self._ctx.task, seconds, error_type)
 
     def _complain(self) -> None:
-        log.exception("OpenTelemetry failed for job %s; the job is not affected", self._ctx.job_id)
+        log.exception("OpenTelemetry failed for job %s; the job is not affected", short_id(self._ctx.job_id))
 
 
 def _attempt_error(error: BaseException | None, execution: Execution | None) -> str | None:

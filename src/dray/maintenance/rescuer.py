@@ -112,11 +112,11 @@ class Rescuer:
     def _tell(self, verdicts: Sequence[DeathVerdict], rescued: Sequence[Rescued]) -> None:
         for job in rescued:
             if job.had_ended:
-                ended = short_id(job.id), job.worker_id
+                ended = short_id(job.id), short_id(job.worker_id or "unknown")
                 log.info("job %s had ended when worker %s left; its outcome is written", *ended)
         for worker_id, count in Counter(job.worker_id for job in rescued if not job.had_ended).items():
             taken_back = counted(count, "of its jobs was taken back", "of its jobs were taken back")
-            log.warning("worker %s is gone; %s", worker_id, taken_back)
+            log.warning("worker %s is gone; %s", short_id(worker_id or "unknown"), taken_back)
         # Jobs of other queues may have waited for their room under a limit.
         has_limits = bool(rescued) and bool(self._backend.limits.all())
         queues = {job.queue for job in rescued if job.state not in FINAL}

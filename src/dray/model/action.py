@@ -32,7 +32,7 @@ class By:
 
     def __post_init__(self) -> None:
         if not self.who.strip():
-            raise ConfigError("an action needs the name of the person who does it")
+            raise ConfigError("an action needs the name of the person who does it; pass it as `who`")
         object.__setattr__(self, "who", bounded(self.who, ACTION_WHO_BYTES))
 
 

@@ -63,17 +63,35 @@ Policy: TypeAlias = Fixed | Linear | Exponential | float | Callable[[int], float
 
 
 def fixed(seconds: float) -> Fixed:
-    """Wait `seconds` before every attempt."""
+    """Wait `seconds` before every attempt.
+
+    Example:
+
+        >>> [dray.fixed(5)(attempt) for attempt in (1, 2, 3)]
+        [5, 5, 5]
+    """
     return Fixed(_checked("fixed", "seconds", seconds))
 
 
 def linear(seconds: float, cap: float = 3600) -> Linear:
-    """Wait `seconds`, twice that, three times that …, at most `cap` seconds."""
+    """Wait `seconds`, twice that, three times that …, at most `cap` seconds.
+
+    Example:
+
+        >>> [dray.linear(30)(attempt) for attempt in (1, 2, 3)]
+        [30, 60, 90]
+    """
     return Linear(_checked("linear", "seconds", seconds), _checked("linear", "cap", cap))
 
 
 def exponential(base: float = 2, cap: float = 3600, jitter: float = 1.0) -> Exponential:
-    """Wait `base`, `base²`, `base³` … seconds, at most `cap`; then by chance up to `jitter` times as much."""
+    """Wait `base`, `base²`, `base³` … seconds, at most `cap`; then by chance up to `jitter` times as much.
+
+    Example:
+
+        >>> [dray.exponential()(attempt) for attempt in (1, 2, 3, 12)]  # a worker adds the jitter
+        [2, 4, 8, 3600]
+    """
     return Exponential(
         _checked("exponential", "base", base, low=1),
         _checked("exponential", "cap", cap, low=0.001),

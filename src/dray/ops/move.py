@@ -87,7 +87,9 @@ def carry(plan: Plan, *, portion: Portion | None = None, tell: Tell = lambda _: 
     check_left(plan, mark)
     note = json.dumps({"id": mark.id, "source": plan.source.place})
     rolled_up, jobs = plan.source.backend.rollups.mark(), sum(theirs.states.values())
-    plan.target.backend.transfer.finish(carrier.mark, note, rolled_up, by and _action(plan, by), jobs)
+    oldest_code = int(plan.source.backend.transfer.facts()["oldest_code"])
+    action = by and _action(plan, by)
+    plan.target.backend.transfer.finish(carrier.mark, note, rolled_up, action, jobs, oldest_code=oldest_code)
     # What arrived as running is taken back: its workers are unknown in the target. Workers there do the same if this
     # process gets no further.
     rng, taken_back = random.Random(), 0  # noqa: S311 - apart from each other

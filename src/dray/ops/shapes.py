@@ -1,5 +1,5 @@
 """Things as JSON shows them, one function for each kind: for ``--json``, the dashboard and agents.
-docs/reference/cli.md describes each.
+docs/reference/json.md describes each.
 
 Names may be added, but never removed or changed in meaning. Times are ISO 8601 in UTC, durations seconds.
 """

@@ -270,7 +270,7 @@ def parse_queues(given: str | Iterable[str] | Mapping[str, int] | None) -> dict[
     parsed: dict[str, int | None] = {}
     for queue, weight in pairs:
         if check_name("queue", queue) in parsed:
-            raise ConfigError(f"queue {queue} is listed twice")
+            raise ConfigError(f"queue {queue} is listed twice; name it once")
         parsed[queue] = (1 if weight is None else _weight(queue, weight)) if weighed else None
     return parsed
 

@@ -49,7 +49,20 @@ if _tasks.level == logging.NOTSET:
 
 
 class Context:
-    """One attempt, as its body sees it."""
+    """One attempt, as its body sees it.
+
+    Example:
+
+        >>> @app.task
+        ... def ship(ctx: dray.Context, order: int) -> str:
+        ...     ctx.progress(50, "half way")
+        ...     return f"order {order}, attempt {ctx.attempt} of {ctx.max_attempts}"
+        >>> job = ship.enqueue(7)  # the worker passes the Context
+        >>> app.worker().run_until_idle()
+        1
+        >>> job.result(), job.progress.message
+        ('order 7, attempt 1 of 3', 'half way')
+    """
 
     __dray_context__ = True
 
@@ -216,7 +229,7 @@ class Context:
         execution = self._execution
         text = None if result is None else execution.task.encode_result(result)
         if execution.started is None:
-            raise ConfigError("a job can be completed by its own body only, while it runs")
+            raise ConfigError("a job can be completed by its own body only, while it runs: call this there")
         now = execution.link.clock.steady()
         keep_args = execution.task.options.keep_args
         return settlement.completed(execution.claim, execution.started, now, text, keep_args=keep_args)

@@ -21,7 +21,7 @@ from dray.model.settlement import Settled, Settlement
 from dray.model.worker import Rescued
 from dray.runtime.execution import Execution
 from dray.runtime.service import Service
-from dray.wording import counted
+from dray.wording import counted, short_id
 
 _MOST = 10_000  # events that wait for hooks
 _WITH_ERRORS = 1_000  # of these, those that bring their tracebacks, up to 64 KiB each; those of others are read later
@@ -160,7 +160,7 @@ class Events(Service):
             try:
                 known = self._looked_up(happened)
             except Exception as error:  # noqa: BLE001 - the database is away: of an event it costs the error at most
-                log.warning("what to tell hooks of job %s cannot be read: %s", happened.job_id, error)
+                log.warning("what to tell hooks of job %s cannot be read: %s", short_id(happened.job_id), error)
         if known is not None:
             self._app.hooks.report(known.event, Job(self._app, known.job_id), known.error)
 

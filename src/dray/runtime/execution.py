@@ -76,7 +76,13 @@ class Execution:
 
 
 class Interrupted(BaseException):
-    """Raised into a body that has to stop. Not an Exception, so that ``except Exception`` lets it through."""
+    """Raised into a body that has to stop. Not an Exception, so that ``except Exception`` lets it through.
+
+    Example:
+
+        >>> issubclass(Interrupted, Exception)
+        False
+    """
 
 
 def deliver_stop() -> None:

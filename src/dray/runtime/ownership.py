@@ -22,6 +22,7 @@ from dray.runtime.heartbeat import Heartbeat
 from dray.runtime.in_flight import InFlight
 from dray.runtime.inbox import Inbox
 from dray.runtime.stopper import Stopper
+from dray.wording import short_id
 
 
 @dataclass(eq=False)
@@ -104,13 +105,14 @@ class Ownership:
     def _retire(self) -> None:
         """It has lost its proof of life: it claims nothing more, and takes a new id once what it holds has ended."""
         if not self.is_retiring:
-            log.warning("worker %s has lost its proof of life; it takes another id when its jobs end", self.worker_id)
+            known = short_id(self.worker_id)
+            log.warning("worker %s has lost its proof of life; it takes another id when its jobs end", known)
             self.is_retiring = True
             self._give_up_id("has lost its proof of life, and takes another id when its jobs end")
             self._inbox.ring()  # it may hold nothing: then it comes back with the next step
 
     def _die(self) -> None:
-        log.warning("worker %s was declared dead; coming back under a new id", self.worker_id)
+        log.warning("worker %s was declared dead; coming back under a new id", short_id(self.worker_id))
         running = self._in_flight.claimed()
         try:
             written = self._written_by_bodies(running)

@@ -16,6 +16,7 @@ from dray.runtime.execution import Execution, StopCause
 from dray.runtime.heartbeat import WorkerLease
 from dray.runtime.inbox import Inbox
 from dray.runtime.service import Service
+from dray.wording import short_id
 
 KILL_GRACE = 5 * SECOND  # between asking and force
 _LAST_GRACE = SECOND
@@ -66,7 +67,7 @@ class Stopper(Service):
         """Stops, by the instant `by`, all bodies that another worker may run soon. A body that has completed its job
         goes on: the job will not run again."""
         self._inbox.cut_off()
-        log.warning("worker %s is cut off and stops what it runs", self._lease.worker_id)
+        log.warning("worker %s is cut off and stops what it runs", short_id(self._lease.worker_id))
         for execution in self._executions():
             if not (execution.is_over or execution.is_written):
                 self.stop(execution, StopCause.SHUTDOWN, by)

@@ -75,6 +75,14 @@ class Worker:
     ``queues``: names in order, or with weights (``"mail:4,default"``, ``{"mail": 4}``); None: all queues.
     ``concurrency``: bodies at a time. ``grace``: seconds that running jobs have to end at shutdown. ``lease``:
     seconds after which a worker that cannot be seen counts as dead. ``max_jobs``: how many it claims in all.
+
+    Example:
+
+        >>> with app.worker(queues="mail:4,default", concurrency=4) as worker:
+        ...     add.enqueue(1, 2).result(timeout=30)
+        3
+        >>> worker.ran
+        1
     """
 
     def __init__(
@@ -467,7 +475,7 @@ class Worker:
         try:
             step()
         except StorageError as error:
-            log.warning("worker %s could not deregister: %s", self._engine.worker_id, error)
+            log.warning("worker %s could not deregister: %s", short_id(self._engine.worker_id), error)
 
     def _raise_failure(self) -> None:
         if self._self_check.failure is not None:

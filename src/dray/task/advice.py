@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from dray.model.values import shown
 from dray.task.checks import meant_option
@@ -11,6 +11,8 @@ from dray.task.job_options import JobKeywords
 
 if TYPE_CHECKING:
     from dray.task.task import Task
+
+Verb: TypeAlias = Literal["enqueue", "enqueue_many", "add"]
 
 _ENQUEUE, _USING = "{0}.enqueue(...)", "{0}.using(delay=5, queue=...).enqueue(...)"
 _LATER, _MANY = "{0}.using(delay=5).enqueue(...)", "{0}.enqueue_many([...])"
@@ -35,9 +37,7 @@ def of_another_queue(name: str, task: Task[..., Any]) -> str | None:
     return f"a task of Dray has no {name!r}; write {words.format(task.called)}"
 
 
-def misplaced_option(
-    task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, is_step: bool
-) -> str | None:
+def misplaced_option(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], verb: Verb) -> str | None:
     """What to write instead of a call that gives options of the job to the function; None: it does not."""
     known = JobKeywords.__optional_keys__
     meant = {name: option for name in kwargs if (option := meant_option(name, known)) in known}
@@ -49,5 +49,16 @@ def misplaced_option(
     if rest and (task.options.redact or not task.options.keep_args):
         rest = ["..."]  # they may be secret
     using = f"{task.called}.using({options})"
-    call = f"add({', '.join([using, *rest])})" if is_step else f"{using}.enqueue({', '.join(rest)})"
-    return f"{task.name} takes no {' and no '.join(meant)}, which is for the job; use {call}"
+    call = {
+        "enqueue": f"{using}.enqueue({', '.join(rest)})",
+        "enqueue_many": f"{using}.enqueue_many([...])",
+        "add": f"add({', '.join([using, *rest])})",
+    }
+    which = "which is" if len(meant) == 1 else "which are"
+    return f"{task.name} takes no {' and no '.join(meant)}, {which} for the job; use {call[verb]}"
+
+
+def no_options(given: Iterable[str]) -> list[str]:
+    """Those that are no options of a job, here or elsewhere."""
+    known = JobKeywords.__optional_keys__
+    return [name for name in given if meant_option(name, known) not in known]

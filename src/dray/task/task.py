@@ -11,10 +11,10 @@ from types import MappingProxyType
 from typing import (
     TYPE_CHECKING,
     Any,
-    Concatenate,
     Generic,
     NoReturn,
     ParamSpec,
+    Protocol,
     TypeAlias,
     TypeVar,
     Unpack,
@@ -31,7 +31,7 @@ from dray.log import log
 from dray.model.bounds import ARGS_BYTES, RESULT_BYTES
 from dray.model.new_job import AlikeJobs, NewJob
 from dray.model.values import check_name, shown
-from dray.task.advice import misplaced_option, of_another_queue
+from dray.task.advice import Verb, misplaced_option, no_options, of_another_queue
 from dray.task.job_options import JobKeywords, JobOptions, prepare
 from dray.task.keys import KeyOption
 from dray.task.options import TaskKeywords, TaskOptions
@@ -44,10 +44,29 @@ if TYPE_CHECKING:
     A = TypeVar("A")
     B = TypeVar("B")
     C = TypeVar("C")
+    T = TypeVar("T")
     Calls0: TypeAlias = Iterable[tuple[()] | Mapping[str, Any]]
     Calls1: TypeAlias = Iterable[tuple[A] | Mapping[str, Any]]
     Calls2: TypeAlias = Iterable[tuple[A] | tuple[A, B] | Mapping[str, Any]]
     Calls3: TypeAlias = Iterable[tuple[A] | tuple[A, B] | tuple[A, B, C, *tuple[Any, ...]] | Mapping[str, Any]]
+
+    # Tasks by their first parameters. Not `Enqueuer[Concatenate[A, ...], T]`: mypy takes nothing for A there, and
+    # refused every list of calls.
+    A_contra = TypeVar("A_contra", contravariant=True)
+    B_contra = TypeVar("B_contra", contravariant=True)
+    C_contra = TypeVar("C_contra", contravariant=True)
+    T_co = TypeVar("T_co", covariant=True)
+
+    class Takes1(Protocol[A_contra, T_co]):
+        def enqueue(self, first: A_contra, /, *args: Any, **kwargs: Any) -> Job[T_co]: ...
+
+    class Takes2(Protocol[A_contra, B_contra, T_co]):
+        def enqueue(self, first: A_contra, second: B_contra, /, *args: Any, **kwargs: Any) -> Job[T_co]: ...
+
+    class Takes3(Protocol[A_contra, B_contra, C_contra, T_co]):
+        def enqueue(
+            self, first: A_contra, second: B_contra, third: C_contra, /, *args: Any, **kwargs: Any
+        ) -> Job[T_co]: ...
 
 
 class Enqueuer(Generic[P, R]):
@@ -83,25 +102,25 @@ class Enqueuer(Generic[P, R]):
 
     # Checkers know the types of up to three arguments by position.
     @overload
-    def enqueue_many(self: Enqueuer[Concatenate[A, B, C, ...], R], calls: Calls3[A, B, C]) -> list[Job[R]]: ...
+    def enqueue_many(self: Takes3[A, B, C, T], calls: Calls3[A, B, C]) -> list[Job[T]]: ...
     @overload
-    def enqueue_many(self: Enqueuer[Concatenate[A, B, ...], R], calls: Calls2[A, B]) -> list[Job[R]]: ...
+    def enqueue_many(self: Takes2[A, B, T], calls: Calls2[A, B]) -> list[Job[T]]: ...
     @overload
-    def enqueue_many(self: Enqueuer[Concatenate[A, ...], R], calls: Calls1[A]) -> list[Job[R]]: ...
+    def enqueue_many(self: Takes1[A, T], calls: Calls1[A]) -> list[Job[T]]: ...
     @overload
-    def enqueue_many(self: Enqueuer[..., R], calls: Calls0) -> list[Job[R]]: ...
+    def enqueue_many(self, calls: Calls0) -> list[Job[R]]: ...
     def enqueue_many(self, calls: Iterable[Any]) -> list[Job[Any]]:
         """Enqueues many calls in one transaction: a tuple of arguments each, or a dict of arguments by name."""
         return self._submit(self._encoded(calls))
 
     @overload
-    async def aenqueue_many(self: Enqueuer[Concatenate[A, B, C, ...], R], calls: Calls3[A, B, C]) -> list[Job[R]]: ...
+    async def aenqueue_many(self: Takes3[A, B, C, T], calls: Calls3[A, B, C]) -> list[Job[T]]: ...
     @overload
-    async def aenqueue_many(self: Enqueuer[Concatenate[A, B, ...], R], calls: Calls2[A, B]) -> list[Job[R]]: ...
+    async def aenqueue_many(self: Takes2[A, B, T], calls: Calls2[A, B]) -> list[Job[T]]: ...
     @overload
-    async def aenqueue_many(self: Enqueuer[Concatenate[A, ...], R], calls: Calls1[A]) -> list[Job[R]]: ...
+    async def aenqueue_many(self: Takes1[A, T], calls: Calls1[A]) -> list[Job[T]]: ...
     @overload
-    async def aenqueue_many(self: Enqueuer[..., R], calls: Calls0) -> list[Job[R]]: ...
+    async def aenqueue_many(self, calls: Calls0) -> list[Job[R]]: ...
     async def aenqueue_many(self, calls: Iterable[Any]) -> list[Job[Any]]:
         """As `enqueue_many`, from a coroutine."""
         return await self._asubmit(self._encoded(calls))
@@ -127,11 +146,15 @@ class Enqueuer(Generic[P, R]):
 
     def _encoded(self, calls: Iterable[Any]) -> list[str]:
         texts, encode = list[str](), self.task.signature.encode
+        args, kwargs = tuple[Any, ...](), cast("Mapping[str, Any]", {})
         try:
             for call in calls:
-                texts.append(encode(*_arguments(call)))
+                args, kwargs = _arguments(call)
+                texts.append(encode(args, kwargs))
         except (TypeError, PayloadError) as error:
             error.add_note(f"{self.task.name}: in item {len(texts)} of enqueue_many; nothing was written")
+            if (advice := misplaced_option(self.task, args, kwargs, "enqueue_many")) is not None:
+                error.add_note(advice)
             raise
         return texts
 
@@ -154,7 +177,22 @@ class Enqueuer(Generic[P, R]):
 
 
 class Task(Enqueuer[P, R]):
-    """A function registered under a name."""
+    """A function registered under a name.
+
+    Example:
+
+        >>> @app.task(queue="mail", max_attempts=5)
+        ... def send(to: str) -> str:
+        ...     return f"sent to {to}"
+        >>> send("ann")  # a plain call runs it here
+        'sent to ann'
+        >>> send.enqueue("ann").state
+        'queued'
+        >>> send.using(delay=60, priority=5).enqueue("bob").state
+        'scheduled'
+        >>> len(send.enqueue_many([("cyd",), {"to": "dan"}]))
+        2
+    """
 
     def __init__(self, function: Callable[P, R], options: TaskOptions, app: AppInterface) -> None:
         super().__init__(self, JobOptions())
@@ -193,12 +231,12 @@ class Task(Enqueuer[P, R]):
         """The same task with options for the jobs that are enqueued through the returned object."""
         return Enqueuer(self, JobOptions.of(options), options)
 
-    def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, is_step: bool = False) -> str:
+    def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any], verb: Verb = "enqueue") -> str:
         """The arguments of a call as a row holds them."""
         try:
             return self.signature.encode(args, kwargs)
         except TypeError:
-            advice = misplaced_option(self, args, kwargs, is_step=is_step)
+            advice = misplaced_option(self, args, kwargs, verb)
             if advice is None:
                 raise
             raise TypeError(advice) from None
@@ -207,7 +245,7 @@ class Task(Enqueuer[P, R]):
         self, args: Sequence[Any], kwargs: Mapping[str, Any], job_options: JobOptions, job_id: str | None = None
     ) -> NewJob:
         """The job for a call, checked and encoded, not yet written."""
-        text = self.encode(args, kwargs, is_step=True)
+        text = self.encode(args, kwargs, "add")
         return prepare(job_id or self.app.new_id(), self.options, text, job_options)
 
     def arguments(
@@ -247,10 +285,23 @@ def _arguments(call: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
     )
 
 
+def check_call_by_name(app: AppInterface, name: Any, more: Sequence[Any], keywords: Mapping[str, Any]) -> None:
+    """Refuses `app.enqueue` with a task, or with arguments as in a plain call, and says what to write."""
+    if isinstance(name, Task):
+        raise TypeError(f"app.enqueue() takes a task's name; with the task at hand write {name.called}.enqueue(...)")
+    if more or _takes(app, name, no_options(keywords)):
+        raise TypeError(f"{name}: arguments are given by name, as a dict: app.enqueue({shown(name)}, {{...}})")
+
+
+def _takes(app: AppInterface, name: Any, arguments: Sequence[str]) -> bool:
+    """Whether a task of this name is known and takes one of the arguments."""
+    if not arguments or not isinstance(name, str) or name not in app.registry:
+        return False
+    return any(map(app.registry.get(name).signature.takes, arguments))
+
+
 def prepare_by_name(app: AppInterface, name: Any, args: Any, job_options: JobOptions) -> NewJob:
     """The job of a task by its name: with the task's options if it is known here, else with the App's defaults."""
-    if isinstance(name, Task):
-        raise TypeError(f"enqueue() takes a task's name; with the task at hand use {name.name}.enqueue(...)")
     check_name("task", name)
     if args is not None and not isinstance(args, Mapping):
         raise TypeError(f"{name}: arguments are given by name, as a dict, not as {type(args).__name__}")

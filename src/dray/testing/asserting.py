@@ -36,6 +36,12 @@ def all_enqueued(
     """The jobs that wait to run (queued, scheduled or waiting for others), oldest first.
 
     `connection`: your own open connection, to see what it has not committed.
+
+    Example:
+
+        >>> job = add.enqueue(1, 2)
+        >>> [job.args for job in all_enqueued(app)]
+        [{'a': 1, 'b': 2}]
     """
     refuse_others(app)
     refuse_async(connection)
@@ -58,6 +64,12 @@ def assert_enqueued(
 
     `count`: exactly this number; None: at least one. `using`: options of the job, ``using={"queue": "mail"}``.
     Returns the jobs.
+
+    Example:
+
+        >>> job = add.enqueue(1, 2)
+        >>> assert_enqueued(app, add, a=1, count=1) == [job]
+        True
     """
     __tracebackhide__ = True
     wanted = _Wanted.of(app, task, args, using)
@@ -78,7 +90,12 @@ def refute_enqueued(
     connection: Any = None,
     **args: Any,
 ) -> None:
-    """Asserts that no job of a task waits to run with these arguments."""
+    """Asserts that no job of a task waits to run with these arguments.
+
+    Example:
+
+        >>> refute_enqueued(app, add, a=1)
+    """
     __tracebackhide__ = True
     assert_enqueued(app, task, count=0, using=using, connection=connection, **args)
 

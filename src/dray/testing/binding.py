@@ -98,6 +98,13 @@ def database(app: App) -> Generator[App]:
 
     A SQLite file in a temporary folder; or, if DRAY_TEST_URL names a PostgreSQL, a new schema on it. The tables are
     there when the block begins. The modules of the App are not touched: its tasks and schedules stay known.
+
+    Example:
+
+        >>> with database(app):
+        ...     job = add.enqueue(1, 2)
+        ...     len(app.jobs())
+        1
     """
     refuse_others(app)
     refuse_workers(app)

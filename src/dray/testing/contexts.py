@@ -29,7 +29,13 @@ def context(
     slot: datetime | None = None,
     cancelled: bool = False,
 ) -> HandContext:
-    """A Context for a plain call: ``send(context(attempt=3), "ann@example.com")``. It notes what the body reports."""
+    """A Context for a plain call: ``send(context(attempt=3), "ann@example.com")``. It notes what the body reports.
+
+    Example:
+
+        >>> context(attempt=3, max_attempts=5).attempt
+        3
+    """
     whole("attempt", attempt, 1)
     return HandContext(
         attempt=attempt,
@@ -44,7 +50,15 @@ def context(
 
 
 class HandContext(LocalContext):
-    """What a body sees of its attempt, as the test says, and what it has reported."""
+    """What a body sees of its attempt, as the test says, and what it has reported.
+
+    Example:
+
+        >>> ctx = context()
+        >>> ctx.progress(50, "half way")
+        >>> len(ctx.reports)
+        1
+    """
 
     def __init__(self, *, cancelled: bool, **facts: Any) -> None:
         super().__init__(_TASK, facts["job_id"])

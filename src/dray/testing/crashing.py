@@ -40,6 +40,15 @@ def crash(app: App, task: Task[..., Any] | str, *, when: When = "before_commit",
     ``before_commit``: the body has run, and nothing of its end is written; `ctx.transaction()` is rolled back.
     ``after_commit``: right after the job's end is written, by `ctx.transaction()` or by the worker. The worker is
     then declared dead and its jobs are taken back, as after a real death. `times`: how many attempts crash.
+
+    Example:
+
+        >>> job = add.enqueue(1, 2)
+        >>> with crash(app, add):
+        ...     drain(app)
+        2
+        >>> [attempt.outcome for attempt in job.attempts()]
+        ['crashed', 'completed']
     """
     refuse_others(app)
     name = task.name if isinstance(task, Task) else task

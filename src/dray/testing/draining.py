@@ -60,13 +60,26 @@ def drain(app: App, delays: bool = True, retries: bool = True, connection: Any =
     is due, the clock jumps to the next job that will be. `delays=False`: it does not jump. `retries=False`: no second
     attempt follows one that failed. `connection`: your own open connection; jobs that are not committed are seen,
     everything happens in its transaction, and nothing is committed.
+
+    Example:
+
+        >>> job = add.using(delay=3600).enqueue(1, 2)
+        >>> drain(app)  # it does not wait for the hour
+        1
+        >>> job.result()
+        3
     """
     refuse_others(app)
     refuse_async(connection)
     refuse_workers(app, "it runs the jobs already, or stop it and let drain(app) do so")
     core_of(app).load()
-    with movable(app, connection) as clock:
-        return Drainer(app, clock, delays=delays, retries=retries).run()
+    try:
+        with movable(app, connection) as clock:
+            return Drainer(app, clock, delays=delays, retries=retries).run()
+    except StorageLocked as error:
+        if connection is None:
+            error.add_note("To run jobs inside a transaction that your test keeps open: drain(app, connection=…)")
+        raise
 
 
 def refuse_async(connection: Any) -> None:

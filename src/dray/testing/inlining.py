@@ -27,6 +27,12 @@ def inline(app: App) -> Generator[App]:
 
     They run as `drain` runs them, in the thread that enqueues: with the same arguments after JSON, retries, delays
     without waiting, errors stored in the job. Other jobs stay where they are.
+
+    Example:
+
+        >>> with inline(app):
+        ...     add.enqueue(1, 2).result()
+        3
     """
     refuse_others(app)
     refuse_workers(app, "stop it first: inside inline(app), jobs run where they are enqueued")

@@ -16,7 +16,15 @@ from dray.testing.movable import MovableClock, Stopped
 
 
 class ClockControl:
-    """The time of an App in a test."""
+    """The time of an App in a test.
+
+    Example:
+
+        >>> with clock(app, at=datetime(2030, 1, 1, tzinfo=UTC)) as time:
+        ...     time.advance(60)
+        ...     time.now.minute
+        1
+    """
 
     def __init__(self, app: App, clock: MovableClock) -> None:
         self._app, self._clock = app, clock
@@ -43,7 +51,16 @@ class ClockControl:
 
 @contextmanager
 def clock(app: App, *, at: datetime | None = None) -> Generator[ClockControl]:
-    """``with clock(app) as time:`` the App's time stands still until ``time.advance(seconds)``. `at`: its start."""
+    """``with clock(app) as time:`` the App's time stands still until ``time.advance(seconds)``. `at`: its start.
+
+    Example:
+
+        >>> with clock(app) as time:
+        ...     job = add.using(delay=60).enqueue(1, 2)
+        ...     time.advance(60)
+        ...     drain(app, delays=False)
+        1
+    """
     if at is not None and at.tzinfo is None:
         raise ConfigError(f"at={at} has no time zone; write datetime(…, tzinfo=UTC)")
     refuse_workers(app)

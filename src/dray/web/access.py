@@ -31,7 +31,13 @@ OPERATORS_BULK = 1_000  # jobs that an operator may act on at once
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One visitor's rights. `user` is written with each action. `queues`: only jobs of these are shown; None: all."""
+    """One visitor's rights. `user` is written with each action. `queues`: only jobs of these are shown; None: all.
+
+    Example:
+
+        >>> dray.Access("operator", user="ann", queues=["mail"]).role
+        'operator'
+    """
 
     role: Role
     user: str = ""

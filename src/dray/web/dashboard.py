@@ -70,6 +70,11 @@ def dashboard(
     queues)`, or None to refuse. There is no default: a dashboard without it would be open to everybody.
     `hosts`: the names it is served under; other requests are refused. None: what it is mounted in checks that.
     `frame_ancestors`: which sites may show it in a frame ("'self'", "https://portal.example.com"); None: no site.
+
+    Example:
+
+        >>> site = dray.dashboard(app, access=lambda request: "viewer")
+        >>> site.close()
     """
     if access is None:
         raise ConfigError(

@@ -53,6 +53,18 @@ LOOKS: tuple[dict[str, Any], ...] = (
     {"description": "words ü", "headers": '{"trace":"00-1-2-01"}', "tags": ("y",), "retry": "{}"},
     {"keep_us": 60_000_000},
 )
+KEYS: tuple[dict[str, Any], ...] = (*({} for _ in range(4)), {"key": "a"}, {"key": "Z"}, {"key": "ä"})
+# What is said of a task or a queue.
+BOUNDS: tuple[dict[str, Any], ...] = (
+    {},
+    {"limit": 0},
+    {"limit": 1},
+    {"limit": 3, "key_limit": 1},
+    {"key_limit": 1},
+    {"key_limit": 2, "key_rate": "3/10s"},
+    {"rate": ["2/s", "5/min"]},
+    {"key_rate": "1/s", "limit": 4},
+)
 UNIQUE: tuple[dict[str, Any], ...] = (
     *({} for _ in range(36)),
     *(
@@ -95,7 +107,7 @@ single = st.builds(
     Wish,
     queues,
     st.sampled_from(TASKS),
-    options(TIMES, LIMITS, LOOKS, UNIQUE),
+    options(TIMES, LIMITS, LOOKS, KEYS, UNIQUE),
     st.just([]),
     st.just([]),
     policies,
@@ -104,7 +116,7 @@ wishes = st.builds(
     Wish,
     queues,
     st.sampled_from(TASKS),
-    options(TIMES, LIMITS, UNIQUE),
+    options(TIMES, LIMITS, KEYS, UNIQUE),
     st.lists(some, max_size=2),
     st.lists(st.integers(0, 3), max_size=2),
     policies,
@@ -135,6 +147,7 @@ ENDINGS: dict[str, Ending] = {
     "snoozed for nothing": lambda c, s, f: model.snoozed(c, s, f, 0),
     "released": lambda c, _, f: model.released(c, f),
     "released as held": lambda c, _, f: model.released(Held(c.id, c.claim, cancel_requested=False), f),
+    "released with its key": lambda c, _, f: model.released(c, f, "a"),
     # The tables refuse a failure without a reason; the outcome written instead contains the database's own message.
     "refused": lambda c, s, f: model.failed(c, s, f, Reason.ERROR, "E", "m", None)._replace(reason=None),
 }

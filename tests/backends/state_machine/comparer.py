@@ -12,7 +12,7 @@ from unittest.mock import patch
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from dray.backends.store.graph import FanOut, GraphStore
-from dray.model.job import LIVE, Claim, State
+from dray.model.job import LIVE, Claim, Demand, State
 from dray.model.new_job import NewJob
 from dray.model.schedule import Schedule
 from dray.model.settlement import Settlement
@@ -20,7 +20,7 @@ from dray.model.worker import DeathVerdict
 from dray.model.workflow import Workflow
 from tests.backends.reference import Reference
 from tests.backends.state_machine.arguments import ENDINGS, LARGE, Wish
-from tests.backends.state_machine.results import answer_of, differences, wordless
+from tests.backends.state_machine.results import answer_of, differences, exchanged, wordless
 from tests.backends.state_machine.sides import ATTEMPTS_KEPT, LOG_LINES, Sides
 
 
@@ -64,6 +64,35 @@ class Comparer(RuleBasedStateMachine):
         self.compare(verb, *returned)
         return returned[0]
 
+    def ask_for_work(
+        self,
+        verb: str,
+        worker: str,
+        demand: Demand,
+        settlements: Sequence[Settlement] | None = None,
+        **named: Any,
+    ) -> None:
+        """As `ask`, for a verb that claims: `work.exchange` or `verbs.claim`.
+
+        Where jobs take turns, the model does not choose: it judges what SQLite has claimed, and PostgreSQL must have
+        claimed the same. PostgreSQL's first claim after a limit or a key has come takes none of them, so it is told.
+        """
+        self.calls[verb] += 1
+        given: tuple[Any, ...] = (worker, demand) if settlements is None else (worker, settlements, demand)
+        if self.reference.has_turns() or any(each.key is not None for each in settlements or ()):
+            self.calls["claims in turns"] += 1
+            given = (*given[:-1], self.reference.fair(demand))
+            self.sides.postgres.work._turns.is_needed = True
+        sqlite, postgres = (
+            answer_of(side, verb, given, named, order=None) for side in (self.sides.sqlite, self.sides.postgres)
+        )
+        self.reference.claimed = [claim.id for claim in getattr(sqlite, "claims", sqlite)]
+        reference = answer_of(self.reference, verb, given, named, order=None)
+        order = exchanged if verb == "work.exchange" else list
+        self.compare(verb, order(reference), order(sqlite), order(postgres))
+        claims: list[Claim] = getattr(reference, "claims", reference)
+        self.claims += [(worker, claim) for claim in claims]
+
     def compare(self, what: str, reference: Any, sqlite: Any, postgres: Any) -> None:
         differing = [
             f"{side}: {answer}\n{' ' * len(side)}not {expected}"
@@ -76,8 +105,8 @@ class Comparer(RuleBasedStateMachine):
 
     @invariant()
     def all_tables_are_the_same(self) -> None:
-        now = self.reference.tables()
-        changed = {name for name, table in now.items() if table != self.before[name]}
+        now = {**self.reference.tables(), "parked": self.reference.parked()}
+        changed = {name for name, table in now.items() if table != self.before.get(name)}
         type(self).changed += bool(changed)
         self.before = now
         sqlite, postgres = self.sides.on_sqlite(), self.sides.on_postgres()

@@ -12,8 +12,20 @@ from hypothesis.stateful import precondition, rule
 from dray.backends.store.jobs import Filter
 from dray.instants import DAY, HOUR, MINUTE, SECOND
 from dray.model.job import Reason, State
+from dray.model.limit import Kind, Scope, Source, bounds_of
 from dray.model.schedule import Schedule
-from tests.backends.state_machine.arguments import EVERYTHING, QUEUES, SCHEDULES, Wish, limits, rarely, single, some
+from tests.backends.state_machine.arguments import (
+    BOUNDS,
+    EVERYTHING,
+    QUEUES,
+    SCHEDULES,
+    TASKS,
+    Wish,
+    limits,
+    rarely,
+    single,
+    some,
+)
 from tests.backends.state_machine.comparer import Comparer
 from tests.backends.state_machine.results import by_name, wordless
 
@@ -80,6 +92,29 @@ class OperatorRules(Comparer):
     )
     def change_queue(self, verb: str, name: str, priority: int) -> None:
         self.ask(verb, name, *([priority] if verb == "queues.upsert" else []))
+
+    @rule(
+        scope=st.sampled_from(("task", "queue")),
+        n=st.integers(0, 2),
+        source=st.sampled_from((Source.DECLARED, Source.DECLARED, Source.OVERRIDE)),
+        bounds=st.sampled_from(BOUNDS),
+        lifts=st.sampled_from((None, None, *Kind)),
+    )
+    def set_limits(self, scope: Scope, n: int, source: Source, bounds: dict[str, Any], lifts: Kind | None) -> None:
+        """Code or an operator says what holds from now on; sometimes nothing, or that a limit of code is lifted."""
+        said = bounds_of("limits", bounds)
+        if lifts is not None and source == Source.OVERRIDE:
+            said[lifts] = ()
+        self.ask("limits.say", scope, (TASKS if scope == "task" else QUEUES)[n], source, said)
+        self.ask("limits.all")
+
+    @precondition(lambda self: self.reference.limits)
+    @rule(n=some)
+    def lift_limits(self, n: int) -> None:
+        rules = self.reference.limits_all()
+        rule = rules[n % len(rules)]
+        self.ask("limits.say", rule.scope, rule.name, rule.source, {})
+        self.ask("limits.prune_starts", 1000)
 
     # Schedules
 

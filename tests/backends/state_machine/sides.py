@@ -10,7 +10,9 @@ from typing import Any
 import psycopg
 
 from dray.backends import Backend, rows
+from dray.backends.store.gate import Turns
 from dray.model.job import Attempt, LogLine, Queue
+from dray.model.limit import StoredRule
 from dray.model.schedule import Schedule
 from dray.model.worker import Lease, Worker
 from dray.model.workflow import Workflow
@@ -18,7 +20,12 @@ from tests.backends.state_machine.results import wordless
 from tests.manual_clock import ManualClock
 
 ATTEMPTS_KEPT, LOG_LINES = 2, 4  # instead of 100 and 1,000, so that a short run reaches them
-TABLES = ("jobs", "attempts", "edges", "workflows", "queues", "workers", "leases", "schedules", "logs")
+TABLES = (
+    *("jobs", "attempts", "edges", "workflows", "queues", "workers", "leases", "schedules", "logs"),
+    *("limits", "starts"),
+)
+# What a job does not show of its row.
+HIDDEN = {"held": "jobs WHERE held", "parked": "jobs WHERE state = 'parked'"}
 Select = Callable[[str, str], list[tuple[Any, ...]]]  # of a table, these columns
 
 
@@ -55,13 +62,14 @@ class Sides:
         self.postgres_user.commit()
         for backend in (self.sqlite, self.postgres):
             backend.jobs._known_queues.clear()
+            backend.work._turns = Turns()
         vars(self.clock).update(vars(ManualClock()))
 
     def on_sqlite(self) -> dict[str, Any]:
         """Returns all rows by table, each the same object as at the last look if it has not changed."""
         ((version,),) = self.sqlite_reader.execute("PRAGMA data_version").fetchall()
         if version != self._sqlite_version:
-            read = {name: _read(name, self.sqlite, self._select_from_sqlite) for name in TABLES}
+            read = {name: _read(name, self.sqlite, self._select_from_sqlite) for name in (*TABLES, *HIDDEN)}
             known = self._sqlite_tables
             self._sqlite_tables = {n: known[n] if known.get(n) == table else table for n, table in read.items()}
             self._sqlite_version = version
@@ -74,6 +82,7 @@ class Sides:
         found = self.postgres_reader.execute(f"SELECT {asked}".encode()).fetchall()[0]
         versions: dict[str, Any] = dict(zip(TABLES, found, strict=True))
         changed = [name for name in TABLES if self._postgres_versions.get(name, self) != versions[name]]
+        changed += HIDDEN if "jobs" in changed else ()
         read = {name: _read(name, self.postgres, self._select_from_postgres) for name in changed}
         self._postgres_tables = {**self._postgres_tables, **read}
         self._postgres_versions = versions
@@ -100,6 +109,13 @@ def _read(name: str, backend: Backend, select: Select) -> dict[Any, Any]:
             return {(each.job_id, each.claim): wordless(each) for each in table(Attempt)}
         case "edges":
             return {(row[0], row[1]): row[2] for row in select(name, "parent_id, child_id, satisfied")}
+        case "held" | "parked":
+            return {str(row[0]): True for row in select(HIDDEN[name], "id")}
+        case "limits":
+            rules = [StoredRule(*row) for row in select(name, ", ".join(StoredRule._fields))]
+            return {(r.scope, r.name, r.kind, r.source, r.period_us): r for r in rules}
+        case "starts":
+            return {tuple(row[:-1]): row[-1] for row in select(name, "scope, name, key, period_us, at, n")}
         case "workers":
             return {row[0]: rows.worker(row) for row in select(name, _columns(Worker))}
         case "logs":

@@ -10,7 +10,7 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from dray.instants import HOUR, MINUTE, SECOND
 from dray.model import settlement as model
-from dray.model.job import LIVE, Claim, Demand, LogLine, State
+from dray.model.job import LIVE, Demand, LogLine, State
 from dray.model.new_job import AlikeJobs
 from dray.model.retention import Retention
 from dray.model.worker import NewWorker
@@ -34,7 +34,7 @@ from tests.backends.state_machine.arguments import (
     wishes,
 )
 from tests.backends.state_machine.comparer import Comparer
-from tests.backends.state_machine.results import answer_of, exchanged, fair, settled
+from tests.backends.state_machine.results import answer_of, fair, settled
 
 
 class WorkRules(Comparer):
@@ -115,7 +115,7 @@ class WorkRules(Comparer):
         elif paused := [queue.name for queue in self.reference.queues_all() if queue.paused_at is not None]:
             self.ask("queues.resume", paused[0])
         elif self.reference.verbs_probe(EVERYTHING):
-            self.take(worker, self.ask("verbs.claim", worker, EVERYTHING))
+            self.ask_for_work("verbs.claim", worker, EVERYTHING)
         else:
             policy = ("cancel", "run", "hold")[self.numbers % 3]
             parent, child = Wish("mail", "send", {}, [], [], "cancel"), Wish("bulk", "scan", {}, [], [0], policy)
@@ -123,15 +123,12 @@ class WorkRules(Comparer):
 
     @rule(n=some, demand=demands)
     def claim(self, n: int, demand: Demand) -> None:
-        self.take(self.worker(n), self.ask("verbs.claim", self.worker(n), demand))
+        self.ask_for_work("verbs.claim", self.worker(n), demand)
 
     @precondition(lambda self: self.reference.verbs_probe(EVERYTHING))
     @rule(n=st.integers(0, 1), limit=st.integers(1, 4))
     def claim_anything(self, n: int, limit: int) -> None:
-        self.take(self.worker(n), self.ask("verbs.claim", self.worker(n), Demand(QUEUES, TASKS, limit)))
-
-    def take(self, worker: str, claims: list[Claim]) -> None:
-        self.claims += [(worker, claim) for claim in claims]
+        self.ask_for_work("verbs.claim", self.worker(n), Demand(QUEUES, TASKS, limit))
 
     @precondition(lambda self: self.running())
     @rule(chosen=endings, dies=rarely())
@@ -184,8 +181,7 @@ class WorkRules(Comparer):
         # Existing outcomes are judged after the exchange, which may have claimed the job again: not compared.
         settlements = [each for each in settlements if not self.reference.stands(worker, each)]
         with self.cut_off(dies):
-            answer = self.ask("work.exchange", worker, settlements, demand, durable=durable, order=exchanged)
-        self.take(worker, answer[2])
+            self.ask_for_work("work.exchange", worker, demand, settlements, durable=durable)
 
     @precondition(lambda self: self.running())
     @rule(

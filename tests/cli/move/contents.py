@@ -13,6 +13,7 @@ from dray.instants import MINUTE
 from dray.model import settlement as model
 from dray.model.action import By
 from dray.model.job import Demand, LogLine, Outcome, Reason
+from dray.model.limit import Bound, Kind, Source
 from dray.model.new_job import NewJob
 from dray.model.schedule import Schedule
 from dray.model.worker import NewWorker
@@ -24,9 +25,14 @@ LEASE_US = 15_000_000
 
 
 def fill(url: str, jobs: int = 40) -> None:
-    """Something of everything: each state, attempts, logs, a workflow, unique keys, schedules, a paused queue."""
+    """Something of everything: each state, attempts, logs, a workflow, unique keys, schedules, a paused queue, limits
+    and keys."""
     with dray.App(url, migrate=True) as app:
         app.queue("mail", priority=7)
+        app.queue("default", rate=["10000/hour", "100000/day"], key_limit=1)
+        core_of(app).backend.limits.say("queue", "default", Source.OVERRIDE, {Kind.LIMIT: (Bound(1_000),)})
+        for key in ("acct:7", "acct:7", "ü"):
+            app.enqueue("tasks.add", {"a": 8, "b": 8}, priority=-1, key=key)
         app.enqueue("tasks.add", {"a": 1, "b": 2}, queue="mail", unique="one", unique_for=3600, tags=["x", "y"])
         app.enqueue("tasks.call", {"number": "\\u0000" + "ü" * 3_000}, name="large", timeout=0.1)
         app.enqueue("tasks.add", {"a": 3, "b": 4}, delay=3600, expires_in=7200, priority=-5)

@@ -20,7 +20,7 @@ def moved(shell: Shell, source: str, target: str, *words: str) -> Done:
 
 
 def states(url: str) -> dict[str, int]:
-    return dict(sql(url, "SELECT state, count(*) FROM dray_jobs GROUP BY state"))  # pyright: ignore[reportArgumentType]
+    return dict(sql(url, "SELECT state, count(*) FROM dray_v_jobs GROUP BY state"))  # pyright: ignore[reportArgumentType]
 
 
 def is_closed(url: str) -> bool:
@@ -45,7 +45,7 @@ class Cut(Exception):
     """The power is off."""
 
 
-def half_fill(source: str, target: str, *, steps: int = 6) -> None:
+def half_fill(source: str, target: str, *, steps: int = 8) -> None:
     """A move that is cut off after a few portions."""
     count = 0
 

@@ -6,15 +6,20 @@ import json
 import sqlite3
 import subprocess
 import sys
+from collections import Counter
 from contextlib import closing
 
 import pytest
 
 import dray
+from dray.backends import open_backend
 from dray.backends.store.transfer import Census, Transfer
 from dray.errors import DatabaseClosed
+from dray.model.job import Demand
 from dray.ops import move, move_plan
+from tests import verbs
 from tests.backends import beside
+from tests.backends.processes import register
 from tests.backends.whole import everything, path_of, sql
 from tests.cli.move.contents import fill
 from tests.cli.move.moves import half_fill, is_closed, moved, sides, states
@@ -61,11 +66,29 @@ def test_a_worker_on_the_target_goes_on_where_the_source_was(shell: Shell, postg
 
     assert shell.try_("audit", **on_target).code == 0
     found = states(postgres_url)
-    assert found == {"completed": 46, "failed": 1, "cancelled": 1, "scheduled": 2, "queued": 1}  # of the paused queue
+    assert found == {"completed": 49, "failed": 1, "cancelled": 1, "scheduled": 2, "queued": 1}  # of the paused queue
     # Numbers of log lines go on, and the unique key is still held or free as it was.
     talked = shell("enqueue", "tasks.talk", **on_target).value
     shell("worker", "--burst", **on_target)
     assert len(shell("job", "logs", talked, **on_target).rows) == 2
+
+
+def test_limits_and_keys_hold_in_the_target_and_code_that_does_not_know_them_is_refused(
+    shell: Shell, source: str, target: str
+) -> None:
+    fill(source)
+    with dray.App(target, migrate=True) as app:
+        app.queue("default", limit=0)  # a program that was started there too early
+
+    assert moved(shell, source, target).code == 0
+
+    assert dict(sql(target, "SELECT name, value FROM dray_meta"))["oldest_code"] == "7"
+    with closing(open_backend(target)) as backend:
+        worker = register(backend)
+        claims = verbs.claim(backend, worker, Demand(("default",), ("tasks.add",), 1_000))
+        keys = Counter(claim.key for claim in claims if claim.key is not None)
+        assert keys == {"acct:7": 1, "ü": 1}
+        assert not verbs.probe(backend, Demand(("default",), ("tasks.add",), 1))
 
 
 def test_what_comes_later_is_numbered_after_what_was_carried(shell: Shell, source: str, target: str) -> None:
@@ -231,7 +254,7 @@ def test_text_that_the_target_cannot_store_is_named(shell: Shell, postgres_url: 
 
 def test_a_row_that_was_changed_behind_its_back_is_found_and_mended(shell: Shell, postgres_url: str) -> None:
     fill(shell.url)
-    half_fill(shell.url, postgres_url, steps=8)
+    half_fill(shell.url, postgres_url, steps=12)
     sql(postgres_url, "ALTER TABLE dray_jobs DISABLE TRIGGER ALL")
     sql(postgres_url, "UPDATE dray_jobs SET created_at = created_at + interval '1 microsecond' WHERE name = 'large'")
     sql(postgres_url, "ALTER TABLE dray_jobs ENABLE TRIGGER ALL")

@@ -69,7 +69,7 @@ def _further(process: Forked, url: str, *, than: str) -> str:
 
 def test_what_has_changed_between_two_runs_is_carried(shell: Shell, source: str, target: str) -> None:
     fill(source)
-    half_fill(source, target, steps=9)
+    half_fill(source, target, steps=11)
     with dray.App(source, migrate=False) as app:
         first, second, *_ = app.jobs(state="queued", limit=100)
         app.cancel(first.id)
@@ -92,7 +92,7 @@ def test_a_key_that_has_changed_hands_is_carried(shell: Shell, postgres_url: str
         held = app.enqueue("tasks.add", {"a": 1, "b": 1}, unique="one")
         for number in range(30):
             app.enqueue("tasks.add", {"a": number, "b": 1})
-        half_fill(shell.url, postgres_url, steps=4)
+        half_fill(shell.url, postgres_url, steps=6)
         app.cancel(held.id)
         app.enqueue("tasks.add", {"a": 1, "b": 1}, unique="one")
 
@@ -107,7 +107,7 @@ def test_so_is_one_that_went_to_a_job_made_by_a_clock_that_is_behind(shell: Shel
         for number in range(30):
             app.enqueue("tasks.add", {"a": number, "b": 1})
         held = app.enqueue("tasks.add", {"a": 1, "b": 1}, unique="one")
-        half_fill(source, target, steps=9)
+        half_fill(source, target, steps=11)
         assert sql(target, "SELECT count(*) FROM dray_jobs WHERE unique_lock IS NOT NULL") == [(1,)]
         app.cancel(held.id)
         assert behind.enqueue("tasks.add", {"a": 1, "b": 1}, unique="one").id < held.id

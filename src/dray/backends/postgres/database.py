@@ -111,15 +111,16 @@ class PostgresDatabase(Database):
         return self._persist(look)
 
     def snapshot(self, work: Callable[[PostgresSession], T]) -> T:
-        def look() -> T:
-            connection = loan.take()  # not worth keeping: looks like this one are rare, and long
+        def look(connection: OwnConnection) -> T:
             connection.begin(READ)
-            return work(self._session(connection))
+            answer = work(self._session(connection))
+            connection.execute("COMMIT")
+            return answer
 
         self._open_schema()
         loan = Loan(self._pool)
         try:
-            return with_cleanup(look, loan.end)
+            return with_cleanup(lambda: loan.run(look), loan.end)
         except psycopg.Error as error:
             raise faults.translate(error, self.place) from error
 

@@ -102,7 +102,7 @@ class Loan:
 
     def run(self, transaction: Callable[[OwnConnection], T]) -> T:
         """Takes a connection, waiting while all are in use, and runs a transaction on it."""
-        connection = self.take()
+        connection = self._take()
         try:
             answer = transaction(connection)
         except psycopg.Error as error:
@@ -117,8 +117,8 @@ class Loan:
         self._is_sound = True
         return answer
 
-    def take(self) -> OwnConnection:
-        """A connection, which is closed at the end unless `run` has found it sound."""
+    def _take(self) -> OwnConnection:
+        """A connection, which is closed at the end unless `run` finds it sound."""
         pool = self._pool
         deadline = time.monotonic() + pool.patience
         while not self._has_place():

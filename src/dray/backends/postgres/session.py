@@ -6,7 +6,7 @@ import json
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from itertools import groupby, starmap
 from typing import Any, Protocol, cast
 
@@ -64,6 +64,7 @@ class PostgresSession(Session):
         self._times = times
         self._pipeline = pipeline
         self._is_users = is_users
+        self._is_gating = False  # it may hold locks of limits
         self._is_gated: Later[list[Row]] | None = None  # what `begin_work` says of limits and keys
 
     def _cursor(self) -> psycopg.Cursor[Row]:
@@ -85,10 +86,19 @@ class PostgresSession(Session):
         return self._run(statement, params)
 
     def rows(self, name: str, /, **params: Any) -> list[Row]:
-        return self._execute(self.catalogue[name], params).fetchall()
+        return self.later(name, **params)()
 
     def later(self, name: str, /, **params: Any) -> Later[list[Row]]:
+        if self._is_gating:
+            return partial(self._synced, self._run(self.catalogue[name], params))
         return self._execute(self.catalogue[name], params).fetchall
+
+    def _synced(self, cursor: psycopg.Cursor[Row]) -> list[Row]:
+        """What a statement returned. Inside a pipeline the server does not take a session for idle until it is told
+        that no more follows: it would not end one that was stopped and keeps locks of limits."""
+        if self._pipeline is not None and cursor.pgresult is None:
+            self._pipeline.sync()
+        return cursor.fetchall()
 
     def run(self, name: str, /, **params: Any) -> int:
         cursor = self._run(self.catalogue[name], params)
@@ -193,6 +203,7 @@ class PostgresSession(Session):
             return lambda: Claimed(claimed())
         if not self._is_users:
             self.later("gate_patience")
+            self._is_gating = True
         claims: list[Claim] = []
         limit, ahead, in_turn = demand.limit, demand.ahead, demand.ahead_in_turn
         goes_on = stops_short = False
@@ -213,8 +224,10 @@ class PostgresSession(Session):
                 limit -= min(limit, len(taken))
         return lambda: Claimed(claims, goes_on)
 
-    def take(self, worker_id: str, ids: Sequence[str], held: Sequence[str], limit: int) -> list[Claim]:
-        given = {"ids": list(ids), "at_once": list(ids[:limit]), "held": list(held)}
+    def take(self, worker_id: str, keys: Mapping[str, str | None], held: Sequence[str], limit: int) -> list[Claim]:
+        ids = list(keys)
+        chosen = json.dumps({job_id: key or "" for job_id, key in keys.items()})
+        given = {"ids": ids, "at_once": ids[:limit], "held": list(held), "keys": chosen}
         place = {job_id: n for n, job_id in enumerate(ids)}
         claims = starmap(Claim, self.rows("gate_claim", worker_id=worker_id, **given))
         return sorted(claims, key=lambda claim: place[claim.id])

@@ -222,8 +222,8 @@ class SqliteSession(Session):
             limit -= min(limit, count)
         return lambda: Claimed(claimed, goes_on)
 
-    def take(self, worker_id: str, ids: Sequence[str], held: Sequence[str], limit: int) -> list[Claim]:
-        taken = json.dumps(ids)
+    def take(self, worker_id: str, keys: Mapping[str, str | None], held: Sequence[str], limit: int) -> list[Claim]:
+        taken = json.dumps([*keys])
         self.run("gate_claim", worker_id=worker_id, ids=taken, held=list(held), limit=limit)
         return self._claimed("gate_claimed", worker_id, taken)
 

@@ -253,7 +253,7 @@ class Gate:
         if not chosen:
             return Gated([], self._goes_on, stops_short)
         held = [each.id for each in chosen if each.key is not None or self._rooms.is_limited(each.task)]
-        claims = self._tx.take(worker_id, [each.id for each in chosen], held, limit)
+        claims = self._tx.take(worker_id, {each.id: each.key for each in chosen}, held, limit)
         spanning = {task for task, _ in self._ready if self._rooms.spans_queues(task)}
         if spanning:
             claims = [claim._replace(spans_queues=claim.task in spanning) for claim in claims]
@@ -261,7 +261,8 @@ class Gate:
         for each in chosen:
             if each.key is not None and each.id in taken:
                 self._remember(each)
-        self._tx.each("starts_add", self._rooms.starts(claims))
+        for scope, name, key, period_us, n in self._rooms.starts(claims):
+            self._tx.later("starts_add", scope=scope, name=name, key=key, period_us=period_us, n=n)
         return Gated(claims, self._goes_on, stops_short)
 
     def _choose(self, limit: int, ahead: int, in_turn: int) -> tuple[list[_Candidate], bool]:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import NamedTuple, TypeVar
 
 from dray.backends.database import FIRST_ID, LAST_ID, Row, Session
+from dray.backends.migrate import OLDEST_CODE
 from dray.backends.store import Store
 from dray.backends.store.actions import ActionRow
 from dray.backends.store.liveness import Evidence, liveness
@@ -123,8 +124,8 @@ class Transfer(Store):
         return self._db.snapshot(lambda tx: work(tx.tables))
 
     def begin(self, mark: Mark, sentence: str, allowed: Allowed) -> None:
-        """Closes a database that is to be filled, if it has no job, and forgets its queues and rollups, and up to
-        when it is rolled up: the source's count."""
+        """Closes a database that is to be filled, if it has no job, and forgets its queues, limits and rollups, and
+        up to when it is rolled up: the source's count."""
 
         def work(tx: Session) -> None:
             if self._close(tx, mark.text(), sentence, allowed):
@@ -132,7 +133,7 @@ class Transfer(Store):
                     raise MoveError("a job has been enqueued to the target meanwhile; move into an empty database")
                 tx.run("meta_add", name=_PASS, value="")
                 for table in TABLES:
-                    if table.name in {"queues", "rollups"}:
+                    if table.name in {"queues", "rollups", "limits", "starts"}:
                         tx.tables.clear(table)
                 tx.run("meta_drop", name=ROLLED_UP)
                 tx.run("meta_drop", name=_PASS)
@@ -164,17 +165,27 @@ class Transfer(Store):
         self._marked(old, new, work, lambda facts: facts.get(MOVE) == new.text())
 
     def finish(
-        self, mark: Mark, note: str, rolled_up: int | None, action: NewAction | None = None, jobs: int = 0
+        self,
+        mark: Mark,
+        note: str,
+        rolled_up: int | None,
+        action: NewAction | None = None,
+        jobs: int = 0,
+        *,
+        oldest_code: int = OLDEST_CODE,
     ) -> None:
         """Opens a database that is filled, and keeps a note of where it came from. `rolled_up`: before when the
-        source is; what ended after that is still to be counted. `action`: the move, as what a person did; its row is
-        the first that the source does not have."""
+        source is; what ended after that is still to be counted. `oldest_code`: what code must know to write to the
+        source; it must know as much here, where its limits are now. `action`: the move, as what a person did; its row
+        is the first that the source does not have."""
 
         def work(tx: Session) -> None:
             tx.tables.tidy(TABLES)
             ActionRow(action).add(tx, jobs, 0)
             _open(tx)
             tx.run("meta_set", name=MOVED_FROM, value=note)
+            known = int(tx.known()["oldest_code"])
+            tx.run("meta_set", name="oldest_code", value=str(max(known, oldest_code)))
             if rolled_up is not None:
                 tx.run("meta_set", name=ROLLED_UP, value=str(rolled_up))
 

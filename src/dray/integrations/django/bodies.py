@@ -18,6 +18,7 @@ from django.utils.json import normalize_json
 from dray.handle.job import AttemptError, Job
 from dray.log import log
 from dray.runtime.context import Context
+from dray.wording import short_id
 
 if TYPE_CHECKING:
     from dray.integrations.django.core import DjangoApp
@@ -126,7 +127,7 @@ def _send(app: DjangoApp, job: Job[Any], error: AttemptError | None, *, is_over:
     try:
         result = app.result_of(job.id)
     except TaskResultDoesNotExist as unknown:  # removed meanwhile, or of a task that is not Django's
-        log.debug("no signal is sent of job %s: %s", job.id, unknown)
+        log.debug("no signal is sent of job %s: %s", short_id(job.id), unknown)
         return
     try:
         if is_over and result.status == TaskResultStatus.FAILED:

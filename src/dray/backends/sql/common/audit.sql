@@ -160,17 +160,15 @@ SELECT span, at, count(*) OVER () FROM (
 ORDER BY span, at LIMIT :limit
 
 -- name: audit_limits
--- Rules under which more jobs run than they allow, although a job was started since they were last changed; and how many
--- are so. Of a key: the one with the most.
-SELECT l.scope, l.name, l.kind, count(*) OVER () FROM dray_limits AS l
-WHERE l.in_force AND ((l.kind = 'limit' AND l.most < (SELECT count(*) FROM dray_jobs AS h
-        WHERE h.held AND $is_running(h) AND CASE l.scope WHEN 'task' THEN h.task ELSE h.queue END = l.name))
-    OR (l.kind = 'key_limit' AND l.most < (SELECT coalesce(max(per.n), 0) FROM (SELECT count(*) AS n FROM dray_jobs AS h
-        WHERE h.held AND $is_running(h) AND h.key IS NOT NULL
-            AND CASE l.scope WHEN 'task' THEN h.task ELSE h.queue END = l.name GROUP BY h.key) AS per)))
-    AND EXISTS (SELECT 1 FROM dray_jobs AS h WHERE h.held AND $is_running(h) AND h.started_at > l.changed_at
-        AND CASE l.scope WHEN 'task' THEN h.task ELSE h.queue END = l.name)
-ORDER BY l.scope, l.name, l.kind LIMIT :limit
+-- Rules under which more jobs run than they allow, one of which was started since they were last changed; and how many
+-- are so. Of a key: more jobs of that key.
+SELECT scope, name, kind, count(*) OVER () FROM (
+    SELECT DISTINCT l.scope, l.name, l.kind FROM dray_limits AS l
+    JOIN dray_jobs AS h ON h.held AND $is_running(h) AND CASE l.scope WHEN 'task' THEN h.task ELSE h.queue END = l.name
+    WHERE l.in_force AND (l.kind = 'limit' OR (l.kind = 'key_limit' AND h.key IS NOT NULL))
+    GROUP BY l.scope, l.name, l.kind, l.most, l.changed_at, CASE l.kind WHEN 'key_limit' THEN h.key END
+    HAVING count(*) > l.most AND max(h.started_at) > l.changed_at
+) AS broken ORDER BY scope, name, kind LIMIT :limit
 
 -- name: audit_workers
 -- What does not hold of workers and duties.

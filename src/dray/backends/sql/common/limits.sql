@@ -72,7 +72,7 @@ ORDER BY scope, $by_text(name), kind, source, period_us
 -- name: limit_of
 -- The rules of one task or queue.
 SELECT scope, name, kind, source, period_us, most, in_force, changed_at FROM dray_limits
-WHERE scope = :scope AND name = :name
+WHERE scope = :scope AND name = :name ORDER BY kind, source, period_us
 
 -- name: limit_drop
 -- Removes the rules of one task or queue.

@@ -139,7 +139,8 @@ WITH RECURSIVE head (n, id) AS (
 SELECT j.queue, min(j.run_at) FROM head JOIN dray_jobs AS j ON j.id = head.id GROUP BY j.queue
 UNION ALL
 SELECT keyed.name, (SELECT min(first.run_at) FROM (
-    SELECT j.run_at FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue = keyed.name LIMIT :limit
+    SELECT j.run_at FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue = keyed.name
+    ORDER BY j.task, j.priority DESC, j.key, j.run_at, j.id LIMIT :limit
 ) AS first)
 FROM keyed WHERE keyed.name IS NOT NULL
 

@@ -10,7 +10,7 @@ WHERE state = :state AND finished_at IS NOT NULL AND finished_at < $at(before)
 -- How many ended jobs `prune_kept_find` would find, one chunk after the other, by state.
 SELECT state, count(*) FROM dray_jobs AS j
 WHERE keep_us IS NOT NULL AND finished_at IS NOT NULL AND $kept_until(j) <= $utc_now
-    AND CAST(state AS text) $in_texts(states)
+    AND state || '' $in_texts(states)
     AND workflow_id IS NULL AND NOT fanout_pending
     AND (unique_lock IS NULL OR unique_until IS NULL OR unique_until <= $now)
     AND NOT $needed(j)
@@ -47,12 +47,12 @@ SELECT max(finished_at), count(*) FROM (
 ) AS stretch
 
 -- name: prune_kept_find
--- One chunk of ended jobs whose own time is over, otherwise as `prune_find`. The CASTs here and below keep SQLite and
--- PostgreSQL from taking another index, in which all that has ended is.
+-- One chunk of ended jobs whose own time is over, otherwise as `prune_find`. What is joined to nothing here, and cast
+-- below, keeps SQLite and PostgreSQL from taking another index, in which all that has ended is.
 SELECT found.id, $rows_of(found), found.workflow_id FROM (
     SELECT j.id, j.workflow_id, $kept_until(j) AS kept_until FROM dray_jobs AS j
     WHERE j.keep_us IS NOT NULL AND j.finished_at IS NOT NULL AND $kept_until(j) <= $utc_now
-        AND CAST(j.state AS text) $in_texts(states) AND j.workflow_id IS NULL AND NOT j.fanout_pending
+        AND j.state || '' $in_texts(states) AND j.workflow_id IS NULL AND NOT j.fanout_pending
         AND (j.unique_lock IS NULL OR j.unique_until IS NULL OR j.unique_until <= $now)
         AND NOT $needed(j)
     ORDER BY $kept_until(j) LIMIT :limit

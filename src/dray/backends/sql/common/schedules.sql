@@ -49,7 +49,7 @@ WHERE name = :name AND next_at = $at(expected_at) AND updated_at = $at(read_at) 
 -- name: schedule_busy
 -- Whether a job of this schedule is in one of these states.
 SELECT EXISTS (SELECT 1 FROM dray_jobs WHERE schedule = :name AND schedule IS NOT NULL
-    AND state IN ('waiting', 'scheduled', 'queued', 'parked', 'running') AND state $in_texts(states))
+    AND state IN ('waiting', 'scheduled', 'queued', 'parked', 'running') AND $shown_state(dray_jobs) $in_texts(states))
 
 -- name: schedule_pause
 -- Pauses a schedule.

@@ -1,5 +1,4 @@
 -- name: starts_add
--- rows: scope, name, key, period_us, n
 -- Notes what has started under a rate, at the end of the slice of its period.
 INSERT INTO dray_starts (scope, name, key, period_us, at, n)
 SELECT r.scope, r.name, r.key, r.period_us, timestamptz 'epoch' + interval '1 microsecond'
@@ -33,10 +32,12 @@ SELECT set_config('lock_timeout', :milliseconds, TRUE)
 SELECT pg_advisory_xact_lock(:space, :key)
 
 -- name: gate_claim
--- Takes jobs by their ids, some of which count for limits. As `job_claim` otherwise.
+-- Takes jobs by their ids, some of which count for limits. Not one whose key was replaced since it was chosen: room was
+-- counted for the other one. As `job_claim` otherwise.
 WITH picked AS MATERIALIZED (
     SELECT j.id FROM dray_jobs AS j
     WHERE j.id $in_ids(ids) AND j.state IN ('queued', 'parked')
+        AND coalesce(j.key, '') = (SELECT CAST(:keys AS jsonb)) ->> CAST(j.id AS text)
         AND (j.id $in_ids(at_once) OR (j.attempt + 1 < j.max_attempts AND j.crashes = 0))
     ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED
 )

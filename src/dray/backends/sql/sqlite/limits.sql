@@ -1,5 +1,4 @@
 -- name: starts_add
--- rows: scope, name, key, period_us, n
 -- Notes what has started under a rate, at the end of the slice of its period.
 INSERT INTO dray_starts (scope, name, key, period_us, at, n)
 VALUES (:scope, :name, :key, :period_us, (:now / max(1, :period_us / 100) + 1) * max(1, :period_us / 100), :n)

@@ -1,0 +1,340 @@
+"""Claims under limits that meet on PostgreSQL, at moments that the test chooses.
+
+Each race that a lock or a second count decides is run once more without it: then there are too many, so the test can
+fail.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+
+from dray.backends import open_backend
+from dray.backends.database import ALL_LIMITS
+from dray.backends.postgres.session import LIMIT_SPACE, PAUSE_SPACE, PostgresSession, lock_key
+from dray.backends.statements import Statement
+from dray.backends.store.gate import Gate
+from dray.backends.store.work import Exchange
+from dray.clock import Ids
+from dray.instants import SECOND
+from dray.model import settlement as model
+from dray.model.job import Demand
+from dray.model.limit import Source, bounds_of
+from tests.backends import raw
+from tests.backends.lives import until
+from tests.backends.world import World
+from tests.manual_clock import ManualClock
+
+PATIENCE = 30  # seconds for what another thread does at once
+
+
+@pytest.fixture
+def worlds(shared_url: str, clock: ManualClock, ids: Ids) -> Generator[list[World]]:
+    """Two programs on one server."""
+    with ExitStack() as stack:
+        backends = [stack.enter_context(closing(open_backend(shared_url, clock=clock))) for _ in range(2)]
+        backends[0].migrate()
+        yield [World(backend, clock, ids) for backend in backends]
+
+
+def limit(world: World, **bounds: Any) -> None:
+    world.backend.limits.say("queue", "default", Source.DECLARED, bounds_of("queue", bounds))
+
+
+def exchange(world: World, worker: str, most: int = 1, task: str = "task") -> Exchange:
+    return world.backend.work.exchange(worker, [], Demand(("default",), (task,), most))
+
+
+def running(world: World) -> int:
+    return raw.run(world.backend, "SELECT count(*) FROM dray_jobs WHERE state = 'running'")[0][0]
+
+
+class Stop:
+    """A moment in a claim at which one backend's sessions wait until the test lets them go on."""
+
+    def __init__(self) -> None:
+        self.reached, self.go = threading.Event(), threading.Event()
+
+    def wait(self) -> None:
+        self.reached.set()
+        assert self.go.wait(PATIENCE)
+
+
+@contextmanager
+def claim_stopped(
+    world: World, worker: str, at: str, *, after: bool, most: int = 1, task: str = "task"
+) -> Generator[Future[Exchange]]:
+    """A claim that is under way, stopped before or after it calls `at` on its session; goes on after the block."""
+    stop, original = Stop(), getattr(PostgresSession, at)
+    own = world.backend.db
+
+    def stopped(self: PostgresSession, *given: Any, **named: Any) -> Any:
+        is_own = self.catalogue is own._catalogue  # pyright: ignore[reportAttributeAccessIssue]
+        if is_own and not after and not stop.reached.is_set():
+            stop.wait()
+        answer = original(self, *given, **named)
+        if is_own and after and not stop.reached.is_set():
+            stop.wait()
+        return answer
+
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as thread:
+        patch.setattr(PostgresSession, at, stopped)
+        under_way = thread.submit(exchange, world, worker, most, task)
+        assert stop.reached.wait(PATIENCE)
+        try:
+            yield under_way
+        finally:
+            stop.go.set()
+            under_way.result(PATIENCE)
+
+
+def all_locked(_: PostgresSession, names: Sequence[str]) -> set[str]:
+    """Instead of `lock_limits`: takes no lock."""
+    return set(names)
+
+
+def not_counted_again(self: Gate, chosen: list[Any]) -> list[Any]:
+    """Instead of `Gate._recounted`: locks, and keeps to what was read before."""
+    locked = self._tx.lock_limits(sorted({name for each in chosen for name in self._rooms.locks(each)}))
+    return [each for each in chosen if locked is not None and locked.issuperset(self._rooms.locks(each))]
+
+
+RULES: dict[str, dict[str, Any]] = {
+    "limit": {"limit": 1},
+    "key_limit": {"key_limit": 1},
+    "rate": {"rate": "1/min"},
+    "key_rate": {"key_rate": "1/min"},
+}
+
+
+def meet(worlds: list[World], rule: str, *, before: str) -> list[Exchange]:
+    """The first has counted and is about to lock, or has counted again and is about to take its job, when the second
+    claims. Their jobs are of different tasks, so that only the rule of the queue is between them."""
+    limit(worlds[0], **RULES[rule])
+    workers = [world.worker() for world in worlds]
+    for task in ("one", "two"):
+        worlds[0].enqueue(task, key="a")
+    with claim_stopped(worlds[0], workers[0], before, after=False, task="one") as first:
+        second = exchange(worlds[1], workers[1], task="two")
+    return [first.result(), second]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_of_two_claims_at_the_same_moment_one_takes_the_last_slot(worlds: list[World], rule: str) -> None:
+    first, second = meet(worlds, rule, before="take")
+
+    assert (len(first.claims), len(second.claims)) == (1, 0)
+    assert second.goes_on, "the other one was counting the same: it looks again soon"
+    again = exchange(worlds[1], worlds[1].worker(), task="two")
+    assert (again.claims, again.goes_on) == ([], False)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_without_the_lock_both_take_it(worlds: list[World], rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PostgresSession, "lock_limits", all_locked)
+
+    first, second = meet(worlds, rule, before="take")
+
+    assert (len(first.claims), len(second.claims)) == (1, 1)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_claim_counts_again_what_was_claimed_before_it_had_the_lock(worlds: list[World], rule: str) -> None:
+    first, second = meet(worlds, rule, before="lock_limits")
+
+    assert (len(first.claims), len(second.claims)) == (0, 1)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_without_the_second_count_both_take_it(
+    worlds: list[World], rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Gate, "_recounted", not_counted_again)
+
+    first, second = meet(worlds, rule, before="lock_limits")
+
+    assert (len(first.claims), len(second.claims)) == (1, 1)
+
+
+@pytest.mark.parametrize("rule", [{"limit": 1}, {"key_limit": 1}, {"limit": 2, "key_limit": 1}], ids=str)
+def test_two_workers_are_never_over_and_lose_nothing(worlds: list[World], rule: dict[str, int]) -> None:
+    """Each claims and completes as fast as it can. A body lasts from the answer to its claim until it is settled."""
+    limit(worlds[0], **rule)
+    for n in range(120):
+        worlds[0].enqueue(key="abc"[n % 3], priority=n % 2)
+    lock, bodies, most = threading.Lock(), Counter[str](), Counter[str]()
+
+    def count(key: str | None, change: int) -> None:
+        with lock:
+            for name in ("all", f"key {key}"):
+                bodies[name] += change
+                most[name] = max(most[name], bodies[name])
+
+    def work(world: World) -> int:
+        worker, done = world.worker(), 0
+        while world.backend.history.stats(SECOND).counts["default"].get("queued"):
+            for claim in exchange(world, worker, 3).claims:
+                count(claim.key, 1)
+                count(claim.key, -1)
+                world.complete(worker, claim)
+                done += 1
+        return done
+
+    with ThreadPoolExecutor(2) as threads:
+        done = list(threads.map(work, worlds))
+
+    assert sum(done) == 120
+    assert most["all"] <= rule.get("limit", 6)
+    assert all(n <= rule.get("key_limit", 6) for name, n in most.items() if name != "all")
+
+
+def test_a_job_whose_key_was_replaced_since_it_was_chosen_is_left_for_the_next_claim(worlds: list[World]) -> None:
+    first, second = worlds
+    limit(first, key_limit=1)
+    worker = first.worker()
+    first.enqueue(key="b")
+    assert len(exchange(first, worker).claims) == 1
+    job_id = first.enqueue(key="a", unique_key="u")
+
+    with claim_stopped(first, worker, "take", after=False) as claim:
+        second.enqueue(key="b", unique_key="u", on_conflict="replace")
+
+    assert claim.result().claims == []
+    assert (first.job(job_id).key, first.job(job_id).state) == ("b", "queued")
+
+
+@pytest.mark.parametrize("end", ["cancel", "claim"])
+def test_a_job_that_is_gone_since_it_was_chosen_is_not_claimed_and_spends_nothing(
+    worlds: list[World], end: str
+) -> None:
+    first, second = worlds
+    limit(first, key_rate="5/min")
+    worker = first.worker()
+    job_id = first.enqueue(key="a")
+
+    with claim_stopped(first, worker, "take", after=False) as claim:
+        if end == "cancel":
+            second.backend.jobs.cancel([job_id])
+        else:
+            raw.run(second.backend, "UPDATE dray_jobs SET state = 'waiting', waiting_on = 1 WHERE id = ?", job_id)
+
+    assert claim.result().claims == []
+    assert raw.run(first.backend, "SELECT * FROM dray_starts") == []
+
+
+# Changes of limits
+
+
+def waits_for_a_lock(world: World) -> bool:
+    found = raw.run(world.backend, "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+    return bool(found)
+
+
+@pytest.mark.parametrize("before", [{}, {"limit": 5}], ids=["none before", "another before"])
+def test_a_new_limit_waits_for_claims_under_way_and_counts_what_they_took(
+    worlds: list[World], before: dict[str, int]
+) -> None:
+    first, second = worlds
+    limit(first, **before)
+    worker = first.worker()
+    for _ in range(5):
+        first.enqueue()
+    exchange(first, worker, 1)  # it knows whether there are limits
+
+    with ThreadPoolExecutor(1) as thread:
+        with claim_stopped(first, worker, "take" if before else "_claim_plain", after=True, most=2) as claim:
+            change = thread.submit(limit, second, limit=1)
+            until(lambda: waits_for_a_lock(second))
+            assert not change.done()
+        assert len(claim.result().claims) == 2
+        change.result(PATIENCE)
+
+    assert raw.run(first.backend, "SELECT count(*) FROM dray_jobs WHERE held") == [(3,)]
+    assert exchange(first, worker).claims == []
+
+
+def test_a_claim_waits_for_a_change_under_way_and_minds_it(worlds: list[World]) -> None:
+    first, second = worlds
+    worker = first.worker()
+    for _ in range(3):
+        first.enqueue()
+    exchange(first, worker, 1)
+
+    with ThreadPoolExecutor(1) as thread:
+        with raw.transaction(second.backend) as execute:
+            execute("SELECT pg_advisory_xact_lock(?, ?)", PAUSE_SPACE, lock_key(ALL_LIMITS))
+            execute(
+                "INSERT INTO dray_limits (scope, name, kind, source, period_us, most, in_force, changed_at) "
+                "VALUES ('queue', 'default', 'limit', 'declared', 0, 1, TRUE, now())"
+            )
+            execute("UPDATE dray_jobs SET held = TRUE WHERE state = 'running'")
+            claim = thread.submit(exchange, first, worker, 2)
+            until(lambda: waits_for_a_lock(second))
+        assert claim.result(PATIENCE).claims == []
+
+
+# Locks that another worker has
+
+
+def test_what_another_worker_counts_is_left_to_it_and_the_rest_is_claimed(worlds: list[World]) -> None:
+    first, second = worlds
+    limit(first, key_limit=2)
+    worker = first.worker()
+    for key in "ab":
+        first.enqueue(key=key)
+
+    with raw.transaction(second.backend) as execute:
+        execute("SELECT pg_advisory_xact_lock(?, ?)", LIMIT_SPACE, lock_key("queue:default:a"))
+        brought = exchange(first, worker, 5)
+        assert ([claim.key for claim in brought.claims], brought.goes_on) == (["b"], True)
+
+    brought = exchange(first, worker, 5)
+    assert ([claim.key for claim in brought.claims], brought.goes_on) == (["a"], False)
+
+
+def test_the_server_ends_a_worker_that_was_stopped_inside_its_claim_and_others_go_on(worlds: list[World]) -> None:
+    first, second = worlds
+    limit(first, limit=1)
+    for _ in range(2):
+        first.enqueue()
+    workers = [world.worker() for world in worlds]
+    patience = first.backend.db._catalogue["gate_patience"]  # pyright: ignore[reportAttributeAccessIssue]
+    assert "'5s'" in patience.text
+    soon = Statement(patience.name, patience.text.replace("'5s'", "'100ms'"), patience.parameters, patience.columns)
+    first.backend.db._catalogue["gate_patience"] = soon  # pyright: ignore[reportAttributeAccessIssue]
+
+    with claim_stopped(first, workers[0], "take", after=True) as claim:
+        until(lambda: bool(exchange(second, workers[1]).claims))
+
+    assert claim.result().claims == [], "it begins again, and finds the slot taken"
+    assert running(first) == 1
+
+
+# What keeps and what frees a slot
+
+
+@pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
+def test_a_job_that_completes_in_an_open_transaction_keeps_its_slot_until_the_commit(
+    worlds: list[World], shared_url: str, commits: bool
+) -> None:
+    first, second = worlds
+    limit(first, limit=1, key_limit=1)
+    for _ in range(2):
+        first.enqueue(key="a")
+    worker, other = first.worker(), second.worker()
+    (held,) = exchange(first, worker).claims
+    now = first.clock.steady()
+
+    with psycopg.connect(shared_url.partition("&schema=")[0]) as connection:
+        first.backend.work.complete(worker, model.completed(held, now, now), connection)
+        assert exchange(second, other).claims == []
+        connection.commit() if commits else connection.rollback()
+
+    assert len(exchange(second, other).claims) == commits
