@@ -103,7 +103,7 @@ def all_locked(_: PostgresSession, names: Sequence[str]) -> set[str]:
 def not_counted_again(self: Gate, chosen: list[Any]) -> list[Any]:
     """Instead of `Gate._recounted`: locks, and keeps to what was read before."""
     locked = self._tx.lock_limits(sorted({name for each in chosen for name in self._rooms.locks(each)}))
-    return [each for each in chosen if locked is not None and locked.issuperset(self._rooms.locks(each))]
+    return [each for each in chosen if locked.issuperset(self._rooms.locks(each))]
 
 
 RULES: dict[str, dict[str, Any]] = {

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
+from dray.backends import rows
 from dray.backends.database import Claimed, Database, DataRefused, Later, Rivalry, Row, Session
 from dray.backends.rows import Holding, SettledRow, SettlementRow
 from dray.backends.store import Store
@@ -320,7 +321,13 @@ class WorkStore(Store):
 
     def take(self, worker_id: str, ids: Sequence[str]) -> list[Claim]:
         """Claims these jobs if they are ready, whatever limits say: for tests."""
-        return self._db.write(lambda tx: tx.take(worker_id, ids, ids, len(ids))) if ids else []
+
+        def work(tx: Session) -> list[Claim]:
+            found = {job.id: job.key for job in map(rows.job, tx.rows("job_get", ids=list(ids)))}
+            keys = {job_id: found[job_id] for job_id in ids if job_id in found}
+            return tx.take(worker_id, keys, list(keys), len(keys))
+
+        return self._db.write(work) if ids else []
 
     def look(self, worker_id: str, demand: Demand, *, serves_all: bool = False) -> Look:
         """What a worker should know before it takes the write lock; takes none itself. Serves all: looks at whatever
