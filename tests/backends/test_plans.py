@@ -27,6 +27,7 @@ SOME_IDS = json.dumps([IDS.new() for _ in range(100)])
 SOME_INSTANTS = json.dumps([n * MINUTE for n in range(60)])
 KEY = "0123456789abcdef"
 LINE = {"queue": "default", "task": "t"}
+KEY_RULES = {"task_key_limit": 1, "queue_key_limit": 1, "task_has_key_rate": True, "queue_has_key_rate": True}
 
 CUTOFFS = {"completed": 1, "failed": 1, "cancelled": 1, "never": 0}
 # What a search for everything asks for.
@@ -160,11 +161,11 @@ HOT: dict[str, tuple[dict[str, Any], str]] = {
     "line_plain": ({**LINE, "limit": 100}, "dray_jobs_ready"),
     "turn_level": ({**LINE, "below": 5}, "dray_jobs_turns"),
     "turn_hop": (
-        {**LINE, "priority": 1, "after": "key 5", "until": None, "hops": 512, "limit": 100},
+        {**LINE, **KEY_RULES, "priority": 1, "after": "key 5", "until": None, "hops": 512, "limit": 100},
         "dray_jobs_turns",
     ),
     "turn_more": ({**LINE, "priority": 1, "key": "key 5", "limit": 100}, "dray_jobs_turns"),
-    "key_rooms": ({**LINE, "keys": '["key 5", "key 6"]'}, "dray_jobs_held"),
+    "key_rooms": ({**LINE, **KEY_RULES, "keys": '["key 5", "key 6"]'}, "dray_jobs_held"),
     "held_counts": ({}, "dray_jobs_held"),
 }
 SQLITE_HOT: dict[str, tuple[dict[str, Any], str]] = {

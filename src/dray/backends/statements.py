@@ -187,8 +187,8 @@ _IN_STATES = r"(j.state $in_texts(\1) OR (j.state = 'parked' AND 'queued' $in_te
 _GATED = r"""((SELECT min(p.task) FROM dray_jobs AS p WHERE p.state = 'parked' AND p.queue = \1) IS NOT NULL
         OR EXISTS (SELECT 1 FROM dray_limits AS l WHERE l.scope = 'queue' AND l.name = \1 AND l.in_force)
         OR EXISTS (SELECT 1 FROM dray_limits AS l WHERE l.scope = 'task' AND l.in_force AND (
-            SELECT 1 FROM dray_jobs AS r
-            WHERE r.state = 'queued' AND r.queue = \1 AND r.task = l.name LIMIT 1) IS NOT NULL))"""
+            SELECT max(r.priority) FROM dray_jobs AS r
+            WHERE r.state = 'queued' AND r.queue = \1 AND r.task = l.name) IS NOT NULL))"""
 
 # How many more jobs of a key may start now by the rules of a task or a queue; a large number: any. What the rules are
 # is given as far as it can be: to look them up for each key took as long as to find it.
