@@ -213,7 +213,7 @@ JOB, FOR = "UPDATE dray_jobs SET", "WHERE id = '{id}'"
 _MANY = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {many})"
 
 BREAKS = {
-    "a state that nobody knows": Break("state", queued, f"{JOB} state = 'asleep' {FOR}"),
+    "a state that nobody knows": Break("state", queued, f"{JOB} state = 'asleep' {FOR}", ("job_state",)),
     "no reason": Break("reason", failed, f"{JOB} reason = NULL {FOR}", ("job_reason",)),
     "a reason of another state": Break("reason", failed, f"{JOB} reason = 'user' {FOR}"),
     "a reason that nobody knows": Break("reason", cancelled, f"{JOB} reason = 'whim' {FOR}"),

@@ -273,7 +273,7 @@ def test_pages_say_which_counts_are_of_earlier(app: App, visitor: Visitor, monke
     words = visitor.words("/")
     assert "About 12 jobs of send failed with the same error" in words
     assert "Retry ≈ 12…" in words
-    assert re.search(r"send , last [<\d]+m?s ago , counted [<\d]+m?s ago ≈ 12", words)
+    assert re.search(r"send , last [<\d.]+m?s ago , counted [<\d.]+m?s ago ≈ 12", words)
 
 
 def test_a_reading_as_new_as_the_page_says_nothing_of_its_count(app: App, visitor: Visitor) -> None:
