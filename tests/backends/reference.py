@@ -452,7 +452,8 @@ class Reference:
     def outcomes_leave(self, worker_id: str, ended: Sequence[tuple[Settlement, Sequence[NewJob]]]) -> None:
         for settlement, _ in ended:
             if self._holds(worker_id, settlement.id, settlement.claim):
-                left = settlement, self.clock.now(), self.clock.steady()
+                # Without the key that the worker has found: the next one finds it again.
+                left = settlement._replace(key=None), self.clock.now(), self.clock.steady()
                 self.left.setdefault((worker_id, settlement.id, settlement.claim), left)
 
     def work_grow(
@@ -567,10 +568,11 @@ class Reference:
         if not self.is_live(worker_id):
             return []
         claims: list[Claim] = []
-        limit, ahead, may_have_stopped = demand.limit, demand.ahead, False
+        limit, ahead, in_turn, may_have_stopped = demand.limit, demand.ahead, demand.ahead_in_turn, False
         for queue in demand.queues:
             if self._is_gated(queue):
-                taken = self._claim_in_turns(worker_id, queue, demand.tasks, limit, ahead)
+                rest = demand._replace(limit=limit, ahead=ahead, ahead_in_turn=in_turn)
+                taken = self._claim_in_turns(worker_id, queue, rest)
                 count = len(taken)
                 # Before a job that counts, claiming ahead stops, in the queues that follow too.
                 may_have_stopped |= count >= limit
@@ -582,6 +584,7 @@ class Reference:
                 count = len(ready)
             claims += taken
             ahead -= max(0, count - limit)
+            in_turn -= max(0, count - limit)
             limit -= min(limit, count)
         return claims
 
@@ -607,25 +610,28 @@ class Reference:
             (rule.scope, rule.name) == ("queue", queue) for rule in limits.rules
         )
 
-    def _claim_in_turns(
-        self, worker_id: str, queue: str, tasks: Sequence[str], limit: int, ahead: int
-    ) -> list[Claim]:
+    def _claim_in_turns(self, worker_id: str, queue: str, demand: Demand) -> list[Claim]:
         """Claims what the databases have claimed, after a look at whether they were allowed to, one by one."""
         claims: list[Claim] = []
         laps: Counter[tuple[str, int, str]] = Counter()
         last_keys = dict(self.last_keys)
         for job in [self.jobs[job_id] for job_id in self.claimed if self.jobs[job_id].queue == queue]:
-            wrong = complaint(job, self._startable(queue, tasks), laps, last_keys.get((queue, job.task), ""))
+            wrong = complaint(job, self._startable(queue, demand.tasks), laps, last_keys.get((queue, job.task), ""))
             assert wrong is None, f"{job.id} of {queue}, {job.task}, {job.key} {wrong}"
-            assert len(claims) < limit + ahead, f"{job.id} is one too many"
-            assert len(claims) < limit or not self._limits().counts(job), f"{job.id} is claimed ahead"
+            assert len(claims) < self._most(job, demand), f"{job.id} is one too many"
             if job.key is not None:
                 laps[job.task, job.priority, job.key] += 1
                 self.last_keys[queue, job.task] = job.key
             claims.append(self._start(worker_id, job))
-        left = self._startable(queue, tasks)
-        assert not left or len(claims) >= limit, f"{left} could start"
+        left = self._startable(queue, demand.tasks)
+        assert not left or len(claims) >= demand.limit, f"{left} could start"
         return claims
+
+    def _most(self, job: Job, demand: Demand) -> int:
+        """How many jobs may be claimed with this one: ahead only without a limit, and fewer if it has a key."""
+        if any(self._limits().over(job)):
+            return demand.limit
+        return demand.limit + (demand.ahead if job.key is None else demand.ahead_in_turn)
 
     def _startable(self, queue: str, tasks: Sequence[str]) -> list[Job]:
         limits = self._limits()
@@ -650,8 +656,9 @@ class Reference:
             started_at=self.clock.now(),
             unique_lock=None if job.unique_scope == "queued" else job.unique_lock,
         )
-        known = {name: getattr(job, name) for name in Claim._fields if name != "held"}
-        return Claim(**known, held=job.id in self.held)
+        spans_queues = any(rule.scope == "task" for rule in limits.over(job))
+        known = {name: getattr(job, name) for name in Claim._fields if hasattr(job, name)}
+        return Claim(**known, held=job.id in self.held, spans_queues=spans_queues)
 
     def has_turns(self) -> bool:
         """Whether a claim may have to mind limits or keys."""
@@ -661,7 +668,9 @@ class Reference:
         """A demand without jobs that are picked and then not claimed: how many others are claimed in their place,
         where there are limits, is each database's own."""
         jobs = [job for job in self._in_state(*LIVE) if job.queue in demand.queues]
-        return demand._replace(tends=True, ahead=demand.ahead if all(map(_may_be_claimed_ahead, jobs)) else 0)
+        if all(map(_may_be_claimed_ahead, jobs)):
+            return demand._replace(tends=True)
+        return demand._replace(tends=True, ahead=0, ahead_in_turn=0)
 
     def verbs_probe(self, demand: Demand) -> bool:
         return any(self._startable(queue, demand.tasks) for queue in demand.queues)

@@ -27,19 +27,22 @@ class Limits:
     starts: Mapping[Start, int]
     now: int
 
+    def over(self, job: Job) -> list[StoredRule]:
+        """The rules of a job's task and queue."""
+        scopes = {("task", job.task), ("queue", job.queue)}
+        return [rule for rule in self.rules if (rule.scope, rule.name) in scopes]
+
     def of(self, job: Job) -> Iterator[tuple[StoredRule, str]]:
         """The rules that bound this job, each with the key it counts by; empty for all jobs of its scope."""
-        for rule in self.rules:
-            if (rule.scope, rule.name) in {("task", job.task), ("queue", job.queue)}:
-                if rule.kind in {Kind.LIMIT, Kind.RATE}:
-                    yield rule, ""
-                elif job.key is not None:
-                    yield rule, job.key
+        for rule in self.over(job):
+            if rule.kind in {Kind.LIMIT, Kind.RATE}:
+                yield rule, ""
+            elif job.key is not None:
+                yield rule, job.key
 
     def counts(self, job: Job) -> bool:
         """Whether limits count this job while it runs."""
-        scopes = {("task", job.task), ("queue", job.queue)}
-        return job.key is not None or any((rule.scope, rule.name) in scopes for rule in self.rules)
+        return job.key is not None or bool(self.over(job))
 
     def has_room(self, job: Job) -> bool:
         return all(self._used(rule, key) < (rule.most or 0) for rule, key in self.of(job))

@@ -128,7 +128,7 @@ demands = st.builds(
     st.integers(0, 4),
     st.sampled_from((0, 0, 1, 3)),
     st.sampled_from((True, True, False)),
-)
+).map(lambda demand: demand._replace(ahead_in_turn=(demand.ahead + 1) // 2))
 EVERYTHING = Demand(QUEUES, TASKS, 2)
 moments = st.tuples(st.sampled_from((0, 1, 2 * SECOND)), st.sampled_from((0, 3, SECOND)))  # body's end, its length
 
