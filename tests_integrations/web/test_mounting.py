@@ -12,6 +12,7 @@ from django.conf import settings as django_settings
 from django.core.asgi import get_asgi_application
 from django.core.wsgi import get_wsgi_application
 from django.http import HttpRequest, HttpResponse
+from django.test import override_settings
 from django.urls import path as django_path
 from fastapi import FastAPI
 from starlette.applications import Starlette
@@ -51,7 +52,6 @@ def in_fastapi(made: Dashboard) -> Browser:
 
 
 def in_django_asgi(made: Dashboard) -> Browser:
-    configure_django()
     return Browser(asgi=Starlette(routes=[Mount(PREFIX, made), Mount("/", get_asgi_application())]))
 
 
@@ -66,7 +66,6 @@ def in_flask(made: Dashboard) -> Browser:
 
 
 def in_django_wsgi(made: Dashboard) -> Browser:
-    configure_django()
     jobs, rest = made.wsgi(), get_wsgi_application()
 
     def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
@@ -99,8 +98,11 @@ def made(app: App) -> Generator[Dashboard]:
 
 
 @pytest.fixture(params=[*ASGI, *WSGI])
-def browser(request: pytest.FixtureRequest, made: Dashboard) -> Browser:
-    return request.param(made)
+def browser(request: pytest.FixtureRequest, made: Dashboard) -> Generator[Browser]:
+    configure_django()
+    # Another test may have been the first to configure it in this process.
+    with override_settings(ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"]):
+        yield request.param(made)
 
 
 def test_it_lives_below_its_prefix_and_leaves_the_rest_alone(browser: Browser, made: Dashboard, app: App) -> None:
