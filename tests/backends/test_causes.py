@@ -164,6 +164,7 @@ class Explained(Machine):
 
     kinds: ClassVar[Counter[str]] = Counter()
     checked: ClassVar[int] = 0
+    set_limits = lift_limits = None  # pyright: ignore[reportAssignmentType] - rules that this machine does without
     moment: tuple[Any, ...] = ()  # all rows and clocks
     explained: set[tuple[str, str]]  # at that moment, by database and job
 
@@ -207,15 +208,14 @@ class Explained(Machine):
         if now != self.moment:
             self.moment, self.explained = now, set()
         for number, job in enumerate(self.reference.jobs.values()):
-            if job.state == State.QUEUED and self.has_limits_or_keys(job.queue):
+            if job.state == State.QUEUED and self.has_keys(job.queue):
                 continue  # what holds such a job up is tested in tests/app/test_limits_why.py
             self.explain(self.sides.sqlite, job)
             if (number + self.numbers) % 5 == 0:  # the same result for the same rows, ten times as slow
                 self.explain(self.sides.postgres, job)
 
-    def has_limits_or_keys(self, queue: str) -> bool:
-        jobs = self.reference.jobs.values()
-        return bool(self.reference.limits) or any(each.key is not None and each.queue == queue for each in jobs)
+    def has_keys(self, queue: str) -> bool:
+        return any(each.key is not None and each.queue == queue for each in self.reference.jobs.values())
 
     def explain(self, backend: Backend, job: Job) -> None:
         """Not again if no row has changed since, as `all_tables_are_the_same` has seen, and no clock."""
