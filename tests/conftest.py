@@ -199,13 +199,16 @@ class Schemas:
 
     def _tidy(self, schema: str) -> bool:
         """Drops the tables that the test has made for itself. False: that was not all it has changed."""
-        for (table,) in self._ask(f"SELECT tablename FROM pg_tables WHERE schemaname = '{schema}'"):
-            if table not in {*TABLES, "dray_meta"}:
-                self._ask(f'DROP TABLE "{schema}"."{table}"')
+        for place, table in self._ask(
+            f"SELECT schemaname, tablename FROM pg_tables WHERE schemaname IN ('public', '{schema}')"
+        ):
+            if place == "public" or table not in {*TABLES, "dray_meta"}:
+                self._ask(f'DROP TABLE "{place}"."{table}" CASCADE')
         return self._look(schema) == self._as_made and self._ask(_OBJECTS.format(schema=schema)) == self._objects
 
     def _look(self, schema: str) -> list[Any]:
-        count = f"SELECT 'tables', count(*)::text FROM pg_tables WHERE schemaname = '{schema}'"
+        # The code of a page makes its tables in `public`, where the next page would find them.
+        count = f"SELECT 'tables', count(*)::text FROM pg_tables WHERE schemaname IN ('public', '{schema}')"
         notes = f'SELECT name, value FROM "{schema}".dray_meta'
         return self._ask(f"{notes} UNION ALL {count} ORDER BY 1")
 

@@ -49,7 +49,7 @@ def test_a_jobs_policy_comes_before_its_tasks(app: App) -> None:
     for policy in (dray.linear(0), dray.fixed(0), timedelta(0)):
         assert run(app, task.using(retry=policy, max_attempts=2).enqueue("busy")) == ("failed(error)", 2)
     slow = task.using(retry=dray.exponential(base=1, cap=0.001, jitter=0), retry_on=OSError).enqueue("time")
-    assert run(app, slow)[0] in {"scheduled", "failed(error)"}  # a TimeoutError is an OSError
+    assert run(app, slow) != ("failed(error)", 1)  # a TimeoutError is an OSError
 
 
 def test_a_job_says_which_errors_are_retried_by_a_base_class_too(app: App) -> None:
