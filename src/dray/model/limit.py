@@ -39,7 +39,7 @@ class Source(StrEnum):
 
 
 class Bound(NamedTuple):
-    """At most so many: at the same time, or starts in any period."""
+    """A maximum: of attempts that run at the same time, or of starts in any period."""
 
     most: int
     period_us: int = 0  # 0: at the same time

@@ -67,7 +67,7 @@ def dashboard(
     """The dashboard of an App, to be mounted in an ASGI application, or `.wsgi()` in a WSGI one.
 
     `access(request)` says for each request who may do what: "viewer", "operator", "admin", `dray.Access(role, user,
-    queues)`, or None to refuse. There is no default: a dashboard without it would be open to everybody.
+    queues)`, or None to refuse. There is no default: a dashboard without it would be open to the world.
     `hosts`: the names it is served under; other requests are refused. None: what it is mounted in checks that.
     `frame_ancestors`: which sites may show it in a frame ("'self'", "https://portal.example.com"); None: no site.
 

@@ -2,7 +2,7 @@
 
 A page counts 3,000 failures at most. Groups that are larger than their share of these are counted beside the pages
 (`beside.py`), and shown with the time of that count. Counting 24,000 failures of a million jobs reads 13,000 blocks
-of PostgreSQL's table, which took up to 95 ms of a page, after each action anew. Where the last count of all took
+of PostgreSQL's table, which took up to 95 ms of a page, and that after each action. Where the last count of all took
 10 ms or less, the page takes it.
 """
 
