@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from dray.backends import open_backend
-from dray.backends.database import ALL_LIMITS
+from dray.backends.database import ALL_LIMITS, Later
 from dray.backends.postgres.session import LIMIT_SPACE, PAUSE_SPACE, PostgresSession, lock_key
 from dray.backends.statements import Statement
 from dray.backends.store.gate import Gate
@@ -95,14 +95,14 @@ def claim_stopped(
             under_way.result(PATIENCE)
 
 
-def all_locked(_: PostgresSession, names: Sequence[str]) -> set[str]:
+def all_locked(_: PostgresSession, names: Sequence[str]) -> Later[set[str]]:
     """Instead of `lock_limits`: takes no lock."""
-    return set(names)
+    return lambda: set(names)
 
 
 def not_counted_again(self: Gate, chosen: list[Any]) -> list[Any]:
     """Instead of `Gate._recounted`: locks, and keeps to what was read before."""
-    locked = self._tx.lock_limits(sorted({name for each in chosen for name in self._rooms.locks(each)}))
+    locked = self._tx.lock_limits(sorted({name for each in chosen for name in self._rooms.locks(each)}))()
     return [each for each in chosen if locked.issuperset(self._rooms.locks(each))]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import dray
 from dray.app_interface import core_of
+from dray.backends.database import Later
 from dray.backends.postgres.session import PostgresSession
 from dray.backends.store.gate import Gate
 from dray.runtime.engine import Engine
@@ -84,15 +85,15 @@ def tenanted(label: str, tenant: str, seconds: float, ctx: dray.Context) -> None
     _nap(label, tenant, seconds, 0, ctx.attempt)
 
 
-def _lock_nothing(_: PostgresSession, names: Any) -> set[str]:
-    return set(names)
+def _lock_nothing(_: PostgresSession, names: Any) -> Later[set[str]]:
+    return lambda: set(names)
 
 
 def _count_once(self: Gate, chosen: Any) -> Any:
     """Locks, and trusts what was counted before."""
     rooms, tx = self._rooms, self._tx  # pyright: ignore[reportPrivateUsage]
     names = sorted({name for each in chosen for name in rooms.locks(each)})
-    locked = tx.lock_limits(names) or set(names)
+    locked = tx.lock_limits(names)() or set(names)
     return [each for each in chosen if locked.issuperset(rooms.locks(each))]
 
 

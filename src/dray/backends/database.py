@@ -102,7 +102,7 @@ class Session(Protocol):
         """Whether no other claim can be under way: there is only one writer, so nothing to lock."""
         ...
 
-    def lock_limits(self, names: Sequence[str]) -> set[str]:
+    def lock_limits(self, names: Sequence[str]) -> Later[set[str]]:
         """Locks these names for this transaction, and waits for none; returns those it got."""
         ...
 

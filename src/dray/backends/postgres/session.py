@@ -196,7 +196,10 @@ class PostgresSession(Session):
 
     def _claim_gated(self, worker_id: str, demand: Demand, turns: Turns) -> Later[Claimed]:
         """Queue by queue: what limits let start is known only from what was read before."""
-        gated = dict(self.rows("gated_queues", worker_id=worker_id, queues=list(demand.queues)))
+        asked = self.later("gated_queues", worker_id=worker_id, queues=list(demand.queues))
+        # Its first questions go with this one: mostly there is one queue, and it was gated at the last claim.
+        first = Gate(self, turns, demand.queues[0], demand.tasks)
+        gated = dict(asked())
         turns.is_needed = bool(gated)
         if not gated:
             claimed = self._claim_plain(worker_id, demand)
@@ -212,7 +215,9 @@ class PostgresSession(Session):
                 if limit + ahead <= 0 or stops_short:
                     break
                 if is_gated:
-                    part = Gate(self, turns, queues[0], demand.tasks).claim(worker_id, limit, ahead, in_turn)
+                    is_first = queues[0] == demand.queues[0]
+                    gate = first if is_first else Gate(self, turns, queues[0], demand.tasks)
+                    part = gate.claim(worker_id, limit, ahead, in_turn)
                     taken, stops_short = part.claims, part.stops_short
                     goes_on |= part.goes_on
                 else:
@@ -236,10 +241,15 @@ class PostgresSession(Session):
     def claims_alone(self) -> bool:
         return self._is_users  # no other worker claims in their transaction, and the locks would last as long
 
-    def lock_limits(self, names: Sequence[str]) -> set[str]:
-        by_key = {str(lock_key(name)): name for name in names}
-        locked = {row[0] for row in self.rows("gate_lock", space=LIMIT_SPACE, keys=sorted(by_key))}
-        return {name for name in names if str(lock_key(name)) in locked}
+    def lock_limits(self, names: Sequence[str]) -> Later[set[str]]:
+        keys = {name: str(lock_key(name)) for name in names}
+        asked = self.later("gate_lock", space=LIMIT_SPACE, keys=sorted(set(keys.values())))
+
+        def locked() -> set[str]:
+            got = {row[0] for row in asked()}
+            return {name for name, key in keys.items() if key in got}
+
+        return locked
 
     def _claim_plain(self, worker_id: str, demand: Demand) -> Later[list[Claim]]:
         claimed = self.later(

@@ -231,8 +231,8 @@ class SqliteSession(Session):
     def claims_alone(self) -> bool:
         return True
 
-    def lock_limits(self, names: Sequence[str]) -> set[str]:
-        return set(names)
+    def lock_limits(self, names: Sequence[str]) -> Later[set[str]]:
+        return lambda: set(names)
 
     def _claimed(self, name: Literal["job_claimed", "gate_claimed"], worker_id: str, ids: str) -> list[Claim]:
         rows: list[list[Any]] = _loads(self.rows(name, worker_id=worker_id, ids=ids)[0][0])

@@ -16,11 +16,11 @@ import heapq
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
-from dray.backends.database import Session
+from dray.backends.database import Later, Row, Session
 from dray.instants import MILLISECOND, SECOND
-from dray.model.bounds import PRIORITY_MAX
 from dray.model.job import Claim
 from dray.model.limit import KEY_KINDS, Kind, Rule, opens_at
 
@@ -112,25 +112,36 @@ class _Rooms:
     opens_at: int | None = None  # the earliest time at which a rate lets something start
     _scopes_of: dict[str, _Scopes] = field(default_factory=dict[str, _Scopes])
 
-    def count(self, tx: Session) -> None:
-        """Reads what runs and what has started, as it is at this moment."""
-        self.free.clear()
-        self.by_key.clear()
-        running: Counter[tuple[str, str]] = Counter()
-        if any(rule.kind == Kind.LIMIT for rule in self.rules):
-            for task, queue, n in tx.rows("held_counts"):
+    def count(self, tx: Session) -> Later[None]:
+        """Asks what runs and what has started; what is returned notes it, and forgets what was noted before."""
+        has_limits = any(rule.kind == Kind.LIMIT for rule in self.rules)
+        held: Later[list[Row]] = tx.later("held_counts") if has_limits else list[Row]
+        started = [
+            (rule, tx.later("starts_list", scope=rule.scope, name=rule.name, period_us=rule.period_us, key=""))
+            for rule in self.rules
+            if rule.kind == Kind.RATE
+        ]
+
+        def note() -> None:
+            self.free.clear()
+            self.by_key.clear()
+            running: Counter[tuple[str, str]] = Counter()
+            for task, queue, n in held():
                 running["task", task] += n
                 running["queue", queue] += n
-        for rule in self.rules:
-            if rule.kind == Kind.LIMIT:
-                self._bound(rule, rule.most - running[rule.scope, rule.name])
-            elif rule.kind == Kind.RATE:
-                given = {"scope": rule.scope, "name": rule.name, "period_us": rule.period_us}
-                starts = tx.rows("starts_list", **given, key="")
-                self._bound(rule, rule.most - sum(n for _, n in starts))
-                at = opens_at(starts, rule.most, rule.period_us)
-                if at is not None:
-                    self.opens_at = at if self.opens_at is None else min(at, self.opens_at)
+            for rule in self.rules:
+                if rule.kind == Kind.LIMIT:
+                    self._bound(rule, rule.most - running[rule.scope, rule.name])
+            for rule, rows in started:
+                self._note_starts(rule, rows())
+
+        return note
+
+    def _note_starts(self, rule: Rule, starts: list[Row]) -> None:
+        self._bound(rule, rule.most - sum(n for _, n in starts))
+        at = opens_at(starts, rule.most, rule.period_us)
+        if at is not None:
+            self.opens_at = at if self.opens_at is None else min(at, self.opens_at)
 
     def _bound(self, rule: Rule, room: int) -> None:
         scope = rule.scope, rule.name
@@ -222,20 +233,35 @@ class _Rooms:
         return [(*what, n) for what, n in sorted(spent.items())]
 
 
+class _Line(NamedTuple):
+    """The ready jobs of a task in a queue, with keys or without."""
+
+    task: str
+    is_keyed: bool
+    priority: int | None  # the highest; of jobs with keys
+
+
 class Gate:
-    """One queue, as one transaction sees it."""
+    """One queue, as one transaction sees it. A new one has sent what it asks first, and waits when it is used."""
 
     def __init__(self, tx: Session, turns: Turns, queue: str, tasks: Sequence[str]) -> None:
         self._tx = tx
         self._turns = turns
         self._queue = queue
-        rules = [Rule(*row) for row in tx.rows("limit_rules", queue=queue, tasks=list(tasks))]
-        self._rooms = _Rooms(queue, rules)
-        self._rooms.count(tx)
-        known = set(tasks)
-        self._ready = [(task, bool(keyed)) for task, keyed in tx.rows("line_tasks", queue=queue) if task in known]
+        self._known = set(tasks)
+        self._asked = tx.later("limit_rules", queue=queue, tasks=list(tasks)), tx.later("line_tasks", queue=queue)
         self._goes_on = False
         self._left: dict[Line, _Place] = {}  # where the lines were resumed
+
+    @cached_property
+    def _ready(self) -> list[_Line]:
+        return [_Line(task, bool(keyed), top) for task, keyed, top in self._asked[1]() if task in self._known]
+
+    @cached_property
+    def _rooms(self) -> _Rooms:
+        rooms = _Rooms(self._queue, [Rule(*row) for row in self._asked[0]()])
+        rooms.count(self._tx)()
+        return rooms
 
     def first(self) -> str | None:
         """The job that could start first; None: none is found with the hops of one claim."""
@@ -261,7 +287,7 @@ class Gate:
             return Gated([], self._goes_on, stops_short)
         held = [each.id for each in chosen if each.key is not None or self._rooms.is_limited(each.task)]
         claims = self._tx.take(worker_id, {each.id: each.key for each in chosen}, held, limit)
-        spanning = {task for task, _ in self._ready if self._rooms.spans_queues(task)}
+        spanning = {line.task for line in self._ready if self._rooms.spans_queues(line.task)}
         if spanning:
             claims = [claim._replace(spans_queues=claim.task in spanning) for claim in claims]
         taken = {claim.id for claim in claims}
@@ -274,10 +300,11 @@ class Gate:
 
     def _choose(self, limit: int, ahead: int, in_turn: int) -> tuple[list[_Candidate], bool]:
         chosen: list[_Candidate] = []
-        most = {line: limit + self._more(*line, ahead, in_turn) for line in self._ready}
+        most = {line: limit + self._more(line, ahead, in_turn) for line in self._ready}
+        of_line = {(line.task, line.is_keyed): count for line, count in most.items()}
         # One more of each line than may be taken: what comes after it waits too.
         for each in self._in_order({line: count + 1 for line, count in most.items()}):
-            if len(chosen) >= most[each.task, each.key is not None]:
+            if len(chosen) >= of_line[each.task, each.key is not None]:
                 if self._rooms.fits(each):
                     return chosen, True
             elif self._rooms.admit(each):
@@ -293,33 +320,42 @@ class Gate:
         names = sorted({name for each in chosen for name in self._rooms.locks(each)})
         if not names:
             return chosen
-        locked = self._tx.lock_limits(names)
-        self._goes_on |= len(locked) < len(names)
-        allowed = [each for each in chosen if locked.issuperset(self._rooms.locks(each))]
-        self._rooms.count(self._tx)
-        by_task: defaultdict[str, list[str]] = defaultdict(list)
-        for each in allowed:
+        # Sent together: each begins when the one before it has ended, so what follows the lock sees all that its last
+        # holder did.
+        lock, count = self._tx.lock_limits(names), self._rooms.count(self._tx)
+        by_task: defaultdict[str, set[str]] = defaultdict(set)
+        for each in chosen:
             if each.key is not None:
-                by_task[each.task].append(each.key)
-        for task, keys in by_task.items():
-            given = {"task": task, "queue": self._queue, **self._rooms.key_rules(task)}
-            for row in self._tx.rows("key_rooms", keys=sorted(set(keys)), **given):
+                by_task[each.task].add(each.key)
+        rooms = [
+            (task, self._tx.later("key_rooms", keys=sorted(keys), **self._line(task), **self._rooms.key_rules(task)))
+            for task, keys in by_task.items()
+        ]
+        locked = lock()
+        self._goes_on |= len(locked) < len(names)
+        count()
+        for task, rows in rooms:
+            for row in rows():
                 self._rooms.note_key(task, *row)
+        allowed = [each for each in chosen if locked.issuperset(self._rooms.locks(each))]
         return [each for each in allowed if self._rooms.admit(each)]
 
-    def _more(self, task: str, is_keyed: bool, ahead: int, in_turn: int) -> int:  # noqa: FBT001 - as it is read
-        """How many jobs of a line may be claimed ahead."""
-        if self._rooms.is_limited(task):
-            return 0
-        return in_turn if is_keyed else ahead
+    def _line(self, task: str) -> dict[str, str]:
+        return {"queue": self._queue, "task": task}
 
-    def _in_order(self, most: Mapping[tuple[str, bool], int]) -> Iterator[_Candidate]:
+    def _more(self, line: _Line, ahead: int, in_turn: int) -> int:
+        """How many jobs of a line may be claimed ahead."""
+        if self._rooms.is_limited(line.task):
+            return 0
+        return in_turn if line.is_keyed else ahead
+
+    def _in_order(self, most: Mapping[_Line, int]) -> Iterator[_Candidate]:
         """Jobs by priority; those of one priority by their time, of a line with keys in turns. `most`: of a line."""
         lines: list[tuple[tuple[int, int, str], int, _Candidate, Iterator[_Candidate]]] = []
-        for number, (task, is_keyed) in enumerate(self._ready):
-            room = self._rooms.room(task, most[task, is_keyed])
+        for number, each in enumerate(self._ready):
+            room = self._rooms.room(each.task, most[each])
             if room:
-                line = self._keyed(task, room) if is_keyed else self._plain(task, room)
+                line = self._plain(each.task, room) if each.priority is None else self._keyed(each, room)
                 first = next(line, None)
                 if first is not None:
                     heapq.heappush(lines, (first.rank, number, first, line))
@@ -333,20 +369,20 @@ class Gate:
                 heapq.heapreplace(lines, (following.rank, number, following, line))
 
     def _plain(self, task: str, most: int) -> Iterator[_Candidate]:
-        for priority, run_at, job_id in self._tx.rows("line_plain", queue=self._queue, task=task, limit=most):
+        for priority, run_at, job_id in self._tx.rows("line_plain", **self._line(task), limit=most):
             yield _Candidate((-priority, run_at, job_id), task, None)
 
-    def _keyed(self, task: str, most: int) -> Iterator[_Candidate]:
+    def _keyed(self, given_line: _Line, most: int) -> Iterator[_Candidate]:
         """The jobs of a line with keys: by priority, then one of each key that has room, then one more of each."""
+        task = given_line.task
         line = self._queue, task
-        given = {"queue": self._queue, "task": task}
-        rules = self._rooms.key_rules(task)
+        given, rules = self._line(task), self._rooms.key_rules(task)
         hops, place = _HOPS, self._turns.leave(line)
+        priority = given_line.priority
         if place is not None:
             self._left[line] = place
-        below = PRIORITY_MAX + 1 if place is None else place.priority + 1
-        while found := self._tx.rows("turn_level", **given, below=below):
-            below = priority = found[0][0]
+            priority = self._level(task, place.priority + 1)
+        while priority is not None:
             opened: list[_Candidate] = []
             hops -= _LEVEL_HOPS
             for after, until, has_wrapped in self._parts(line, priority, place):
@@ -369,7 +405,13 @@ class Gate:
                 hops -= n
             yield from self._laps(line, priority, opened, most)
             place = None
+            priority = self._level(task, priority)
         self._left.pop(line, None)
+
+    def _level(self, task: str, below: int) -> int | None:
+        """The highest priority of a line's jobs with keys, below one."""
+        found = self._tx.rows("turn_level", **self._line(task), below=below)
+        return found[0][0] if found else None
 
     def _parts(self, line: Line, priority: int, place: _Place | None) -> list[tuple[str, str | None, bool]]:
         """The stretches of keys to visit at one priority: after which, up to which, and whether from the first on."""
@@ -404,7 +446,7 @@ class Gate:
     def _opens_at(self, now: int) -> int | None:
         """When a rate lets something start. Of keys that is not known: they are looked at again in a slice's time."""
         spans = [rule.period_us // _SLICES for rule in self._rooms.rules if rule.kind == Kind.KEY_RATE]
-        if not spans or not any(is_keyed for _, is_keyed in self._ready):
+        if not spans or not any(line.is_keyed for line in self._ready):
             return self._rooms.opens_at
         again = now + min(max(_SHORTEST_LOOK, min(spans)), SECOND)
         return again if self._rooms.opens_at is None else min(again, self._rooms.opens_at)

@@ -80,7 +80,9 @@ _scope_argument = click.argument("scope", type=click.Choice(["task", "queue"]), 
 @_scope_argument
 @click.argument("name")
 @option("--limit", type=_number, metavar="N", help="Run at most this many at the same time; 0 stops it.")
-@option("--rate", multiple=True, metavar="RATE", help="Maximum starts in any period: 10/s, 100/min (repeat for several).")
+@option(
+    "--rate", multiple=True, metavar="RATE", help="Maximum starts in any period: 10/s, 100/min (repeat for several)."
+)
 @option("--key-limit", type=_number, metavar="N", help="As --limit, for the jobs of each key.")
 @option("--key-rate", multiple=True, metavar="RATE", help="As --rate, for the jobs of each key.")
 def set_(

@@ -4,7 +4,7 @@ SELECT scope, name, kind, most, period_us FROM dray_limits
 WHERE in_force AND ((scope = 'queue' AND name = :queue) OR (scope = 'task' AND name $in_texts(tasks)))
 
 -- name: line_tasks
--- The tasks that have jobs ready in one queue, by hopping along the indexes; 1: jobs with keys.
+-- The tasks that have jobs ready in one queue, by hopping along the indexes; 1: jobs with keys, and their highest priority.
 WITH RECURSIVE plain (task) AS (
     SELECT min(task) FROM dray_jobs WHERE state = 'queued' AND queue = :queue
     UNION ALL
@@ -18,7 +18,11 @@ WITH RECURSIVE plain (task) AS (
         WHERE j.state = 'parked' AND j.queue = :queue AND j.task > keyed.task)
     FROM keyed WHERE keyed.task IS NOT NULL
 )
-SELECT task, 0 FROM plain WHERE task IS NOT NULL UNION ALL SELECT task, 1 FROM keyed WHERE task IS NOT NULL
+SELECT task, 0, NULL FROM plain WHERE task IS NOT NULL
+UNION ALL
+SELECT keyed.task, 1, (SELECT j.priority FROM dray_jobs AS j
+    WHERE j.state = 'parked' AND j.queue = :queue AND j.task = keyed.task ORDER BY j.priority DESC LIMIT 1)
+FROM keyed WHERE keyed.task IS NOT NULL
 
 -- name: line_plain
 -- The next jobs without a key of one task in one queue.
