@@ -117,7 +117,9 @@ def storm(fleet: Fleet) -> None:
             time.sleep(rng.uniform(0.05, 0.3))
             workers[stopped].go_on()
         if number % 2:  # anywhere at all is not enough: on a busy machine no kill may meet a body
-            at = stop_in_a_body(fleet, rng, workers)
+            while (found := stopped_in_a_body(fleet, rng.choice(workers))) is None:
+                ids += top_up(fleet, rng, numbers)
+            at = workers.index(found)
         killed_at[workers[at].pid] = time.monotonic()
         workers[at].kill()
         workers[at] = fleet.launch(apps_gated.NAME, lease=LEASE, concurrency=4)
@@ -137,15 +139,13 @@ def storm(fleet: Fleet) -> None:
     fleet.audit()
 
 
-def stop_in_a_body(fleet: Fleet, rng: random.Random, workers: Sequence[Process]) -> int:
-    """Stops a worker in the middle of a body, and says which."""
-    while True:
-        at = rng.randrange(len(workers))
-        fleet.still(workers[at])
-        if any(each.ended == float("inf") for each in intervals(fleet, {}, pid=workers[at].pid)):
-            return at
-        workers[at].go_on()
-        time.sleep(0.005)
+def stopped_in_a_body(fleet: Fleet, worker: Process) -> Process | None:
+    """The worker, stopped in the middle of a body; None: it was not in one, and goes on."""
+    fleet.still(worker)
+    if any(each.ended == float("inf") for each in intervals(fleet, {}, pid=worker.pid)):
+        return worker
+    worker.go_on()
+    return None
 
 
 def top_up(fleet: Fleet, rng: random.Random, numbers: Iterable[int]) -> list[str]:
