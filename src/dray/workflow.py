@@ -64,7 +64,9 @@ class Workflow:
             pass_parent_results: bool = True,
             **kwargs: Any,
         ) -> Step:
-            """Adds a call of a task, with `task.using(...)` where it needs options; `after` steps, jobs or names.
+            """Adds a call of a task, with `task.using(...)` where it needs options.
+
+            `after`: the steps, jobs or names that it waits for.
 
             ``left = wf.add(add, 1, 2, step="left")``, then ``wf.add(add.using(queue="slow"), 3, 4, after=[left])``.
             """
@@ -72,7 +74,10 @@ class Workflow:
             return self._steps.add(task, args, kwargs, after, step, on_parent_failure, pass_parent_results)
 
     def enqueue(self, *, connection: Any = None) -> Run:
-        """Writes all jobs and edges in one transaction: ``run = wf.enqueue()``. Nothing, if anything is wrong."""
+        """Writes all jobs and edges in one transaction: ``run = wf.enqueue()``.
+
+        If anything is wrong with them, nothing is written.
+        """
         self._app.submit(self._finished(), connection, self._row)
         self._is_enqueued = True
         return Run(self._app, self.id)
