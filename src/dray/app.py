@@ -115,22 +115,24 @@ class App:
 
     @property
     def url(self) -> str:
-        """The absolute address. It may hold a password."""
+        """The absolute address. It may hold a password: ``app.url``."""
         return self._core.settings.url
 
     @property
     def place(self) -> str:
-        """The address without its password: for messages."""
+        """The address without its password, for messages: ``print(app.place)``."""
         return self._core.settings.place
 
     @property
     def durability(self) -> Durability:
+        """What survives a power loss: ``app.durability  # 'default'``."""
         return self._core.settings.durability
 
     def init(self, connection: Any = None) -> None:
-        """Makes the tables, or upgrades them, now. Tables that are there stay; any number of processes may do it.
+        """Makes the tables, or upgrades them, now: ``app.init()``. Any number of processes may do it.
 
-        For a program that first enqueues with ``connection=``, and for PostgreSQL, where tables are made on request.
+        Tables that are there stay. For a program that first enqueues with ``connection=``, and for PostgreSQL, where
+        tables are made on request.
         ``connection``: your own open connection; the tables are made in its transaction, which is yours to commit.
         """
         if connection is None:
@@ -139,14 +141,14 @@ class App:
             self._core.backend.migrate_in(connection)
 
     async def ainit(self, connection: Any = None) -> None:
-        """As `init`, from a coroutine; ``connection`` may be asynchronous."""
+        """As `init`, from a coroutine: ``await app.ainit()``; ``connection`` may be asynchronous."""
         if connection is None:
             await in_thread(self.init)
         else:
             await self._core.backend.migrate_in_async(connection)
 
     def close(self) -> None:
-        """Closes the connections; calls that wait for jobs raise. The next use opens them again."""
+        """Closes the connections: ``app.close()``. Calls that wait for jobs raise. The next use opens them again."""
         self._core.close()
 
     def __enter__(self) -> Self:
@@ -167,7 +169,7 @@ class App:
     # Hooks
 
     def middleware(self, function: F) -> F:
-        """Puts a function around each body: ``def mw(ctx, call): return call()``, or an ``async def`` that awaits it.
+        """Puts a function around each body: ``@app.middleware`` over ``def mw(ctx, call): return call()``, or async.
 
         Each goes around bodies of its own kind; the first is the outermost. What it raises or returns, the body does.
         """
@@ -191,14 +193,14 @@ class App:
     def enqueue(
         self, name: str, args: Mapping[str, Any] | None = None, /, *more: Never, **using: Unpack[JobKeywords]
     ) -> Job[Any]:
-        """Enqueues a job of a task by its name, whose code need not be here; arguments by name."""
+        """Enqueues a task by its name; its code need not be here: ``app.enqueue("mail.send", {"to": "ann"})``."""
         job, connection = self._prepared(name, args, more, using)
         return self._core.submit([job], connection)[0]
 
     async def aenqueue(
         self, name: str, args: Mapping[str, Any] | None = None, /, *more: Never, **using: Unpack[JobKeywords]
     ) -> Job[Any]:
-        """As `enqueue`, from a coroutine."""
+        """As `enqueue`, from a coroutine: ``await app.aenqueue("mail.send", {"to": "ann"}, delay=60)``."""
         job, connection = self._prepared(name, args, more, using)
         return (await self._core.asubmit([job], connection))[0]
 
@@ -220,7 +222,7 @@ class App:
     # Jobs
 
     def job(self, job_id: str | UUID | HasId, connection: Any = None) -> Job[Any]:
-        """The job of this id; `UnknownJob` if there is none.
+        """The job of this id: ``app.job(job.id).state  # 'completed'``. `UnknownJob` if there is none.
 
         `connection`: your own, of the kinds that ``using(connection=…)`` takes. The handle reads and acts in the
         transaction that is open there, so that it sees what is not committed. It does not wait.
@@ -228,7 +230,7 @@ class App:
         return Job[Any](self._core, _id(job_id), connection=connection).refresh()
 
     async def ajob(self, job_id: str | UUID | HasId, connection: Any = None) -> Job[Any]:
-        """As `job`, from a coroutine; `connection` may be asynchronous."""
+        """As `job`, from a coroutine: ``(await app.ajob(job.id)).state``; `connection` may be asynchronous."""
         return await Job[Any](self._core, _id(job_id), connection=connection).arefresh()
 
     def jobs(
@@ -245,7 +247,7 @@ class App:
         after: str | UUID | HasId | None = None,
         connection: Any = None,
     ) -> list[Job[Any]]:
-        """Matching jobs, newest first. Pass the last one as `after` to get the next page.
+        """Matching jobs, newest first: ``app.jobs(state="failed", since=3600)``. The next page: `after` the last one.
 
         `workflow`: a run, its id, or a name that any number of runs have. `since`: enqueued at or after a time, or
         within the last seconds. `connection`: as in `job`.
@@ -259,15 +261,15 @@ class App:
         return [Job(self._core, row.id, row=row, connection=connection) for row in found]
 
     def cancel(self, job_id: str | UUID | HasId, connection: Any = None) -> bool:
-        """As `Job.cancel`; with `connection`, in the transaction that is open there."""
+        """As `Job.cancel`: ``app.cancel(later.id)  # True``; with `connection`, in the transaction open there."""
         return Job[Any](self._core, _id(job_id), connection=connection).cancel()
 
     def retry(self, job_id: str | UUID | HasId, connection: Any = None) -> bool:
-        """As `Job.retry`; with `connection`, in the transaction that is open there."""
+        """As `Job.retry`: ``app.retry(failed.id)  # True``; with `connection`, in the transaction open there."""
         return Job[Any](self._core, _id(job_id), connection=connection).retry()
 
     def delete(self, job_id: str | UUID | HasId, connection: Any = None) -> bool:
-        """As `Job.delete`; with `connection`, in the transaction that is open there."""
+        """As `Job.delete`: ``app.delete(later.id)  # True``; with `connection`, in the transaction open there."""
         return Job[Any](self._core, _id(job_id), connection=connection).delete()
 
     def wait(
@@ -275,27 +277,30 @@ class App:
     ) -> Waited[R]:
         """Waits until all of these jobs have ended, or the ``"first"`` of them, or the time is over.
 
-        Returns (ended, pending). Raises `UnknownJob` if one of them does not exist.
+        ``ended, pending = app.wait([job], timeout=10)``. Raises `UnknownJob` if one of them does not exist.
         """
         return waiting.wait(self._core, jobs, timeout, return_when)
 
     async def await_(
         self, jobs: Iterable[Job[R]], timeout: float | timedelta | None = None, return_when: ReturnWhen = "all"
     ) -> Waited[R]:
-        """As `wait`, from a coroutine."""
+        """As `wait`, from a coroutine: ``await app.await_([job], timeout=10, return_when="first")``."""
         return await waiting.wait_async(self._core, jobs, timeout, return_when)
 
     def prune(self, older_than: float | timedelta | None = None) -> int:
         """Removes jobs that ended longer ago than that, or than their usual retention; returns how many.
 
-        Keeps what a live job needs, and workflows that have not ended.
+        ``app.prune(older_than=7 * 86400)  # 0``. Keeps what a live job needs, and workflows that have not ended.
         """
         from dray.ops import pruning  # noqa: PLC0415 - workers prune by themselves
 
         return pruning.remove(self._core.backend, pruning.retention(older_than))
 
     def stats(self, window: float | timedelta = 3600) -> Stats:
-        """Counts by state and queue, age of the oldest ready job; throughput and run times within a window."""
+        """Counts by state and queue, age of the oldest ready job; throughput and run times within a window.
+
+        ``app.stats().finished["completed"]  # 2``
+        """
         return self._listing.stats(self._core.backend, window)
 
     # Schedules
@@ -305,43 +310,53 @@ class App:
 
         Written at once; by the next worker that starts if a module is being imported or the database is unavailable.
         A schedule of this name is changed; an unchanged rule writes nothing.
+        ``app.schedule("nightly", add, cron="0 3 * * *", tz="Europe/Berlin", args={"a": 1, "b": 2})``
         """
         self._core.all_schedules.declare(name, task, rule)
 
     def schedules(self) -> list[ScheduleInfo]:
-        """All schedules that are stored, by name."""
+        """All schedules that are stored, by name: ``app.schedules()[0].name  # 'nightly'``."""
         return self._core.all_schedules.list()
 
     def pause_schedule(self, name: str) -> bool:
-        """Stops the schedule until it is resumed. False: it was paused already."""
+        """Pauses the schedule: ``app.pause_schedule("nightly")  # True``. False: it was paused already."""
         return self._core.all_schedules.pause(name)
 
     def resume_schedule(self, name: str) -> bool:
-        """Resumes the schedule with its next slot; slots of the pause are skipped. False: it was not paused."""
+        """Resumes the schedule with its next slot; slots of the pause are skipped. False: it was not paused.
+
+        ``app.resume_schedule("nightly")  # True``
+        """
         return self._core.all_schedules.resume(name)
 
     def run_schedule(self, name: str) -> Job[Any]:
-        """Enqueues a job of the schedule now, outside its slots and regardless of its overlap rule."""
+        """Enqueues a job of the schedule now, outside its slots and regardless of its overlap rule.
+
+        ``app.run_schedule("nightly").state  # 'queued'``
+        """
         return self._core.submit([self._core.all_schedules.job_now(name)])[0]
 
     def remove_schedule(self, name: str) -> None:
-        """Removes a schedule; its jobs stay. A schedule that the code declares returns with the next worker."""
+        """Removes a schedule; its jobs stay: ``app.remove_schedule("nightly")``.
+
+        A schedule that the code declares returns with the next worker.
+        """
         self._core.all_schedules.remove(name)
 
     # Workflows
 
     def workflow(self, name: str) -> Workflow:
-        """A new workflow: `add` its steps, then `enqueue` it, in one transaction."""
+        """A new workflow: ``wf = app.workflow("etl")``. `add` its steps, then `enqueue` it, in one transaction."""
         from dray.workflow import Workflow  # noqa: PLC0415 - only for workflows
 
         return Workflow(self._core, name)
 
     def workflow_run(self, run_id: str | UUID | HasId) -> Run:
-        """The workflow that was enqueued under this id; `UnknownWorkflow` if there is none."""
+        """The enqueued workflow: ``app.workflow_run(run.id).name  # 'sums'``. `UnknownWorkflow` if there is none."""
         return self._run(_id(run_id, "workflow", "run", UnknownWorkflow)).refresh()
 
     def workflows(self, *, limit: int = 100, after: str | UUID | HasId | None = None) -> list[Run]:
-        """Workflows, newest first. Pass the last one as `after` to get the next page."""
+        """Workflows, newest first: ``app.workflows(limit=10)``. Pass the last one as `after` to get the next page."""
         before = {} if after is None else {"before": _id(after, "workflow", "run", UnknownWorkflow)}
         found = self._core.backend.workflows.newest(limit=self._listing.check_limit(limit), **before)
         return [self._run(row.id, row) for row in found]
@@ -354,14 +369,15 @@ class App:
     # Queues and workers
 
     def pause(self, queue: str) -> bool:
-        """Pauses the queue: nothing is claimed from it once this returns. False: it was paused already.
+        """Pauses the queue: ``app.pause("mail")  # True``. Nothing is claimed from it once this returns.
 
         Workers of this process give back what they claimed ahead; other processes may start theirs for 50 ms more.
+        False: it was paused already.
         """
         return self._core.pause(queue)
 
     def resume(self, queue: str) -> bool:
-        """Resumes the queue. False: it was not paused."""
+        """Resumes the queue: ``app.resume("mail")  # True``. False: it was not paused."""
         return self._core.resume(queue)
 
     def queue(
@@ -374,7 +390,7 @@ class App:
         key_limit: int | None = None,
         key_rate: RateGiven | None = None,
     ) -> QueueInfo:
-        """Returns a queue. `priority` sets the default priority of its future jobs.
+        """Returns a queue: ``app.queue("mail", priority=10).priority  # 10``, the default of its future jobs.
 
         `limit`: at most this many of its jobs run at the same time, over all workers; 0 stops it. `rate`: at most
         this many attempts start in any such period, as in ``"10/s"`` or ``["10/s", "1000/day"]``. `key_limit` and
@@ -392,17 +408,20 @@ class App:
         return next(found, self._listing.QueueInfo(name, 0, None, {}))
 
     def queues(self) -> list[QueueInfo]:
-        """All queues by name."""
+        """All queues by name: ``[queue.name for queue in app.queues()]  # ['default', 'mail']``."""
         return self._listing.queues(self._core.backend)
 
     def limits(self) -> list[LimitInfo]:
-        """The limits of queues, then those of tasks, by name: what is in force, who said so, how much is used."""
+        """The limits of queues, then those of tasks, by name: what is in force, who said so, how much is used.
+
+        ``[(each.name, each.rate) for each in app.limits()]  # [('add', ('100/s',))]``
+        """
         from dray.ops import limits  # noqa: PLC0415 - programs that enqueue list nothing
 
         return limits.limits(self._core.backend)
 
     def workers(self) -> list[WorkerInfo]:
-        """Workers that live, then those that ended."""
+        """Workers that live, then those that ended: ``[worker.state for worker in app.workers()]``."""
         return self._listing.workers(self._core.backend)
 
     def worker(self, **options: Unpack[WorkerKeywords]) -> Worker:
@@ -412,7 +431,7 @@ class App:
         return Worker(self._core, **options)
 
     def lifespan(self, *, worker: bool = False, **options: Unpack[WorkerKeywords]) -> Lifespan:
-        """For ASGI: ``FastAPI(lifespan=app.lifespan())``, or ``async with app.lifespan(): yield`` in one of your own.
+        """For ASGI: ``FastAPI(lifespan=app.lifespan(worker=True))``, or ``async with app.lifespan(): ...`` in yours.
 
         Checks the tables (makes them where `migrate` allows it), and closes the connections at the end. With
         ``worker=True`` a worker with these options runs meanwhile, one in each process of the server.

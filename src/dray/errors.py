@@ -78,7 +78,15 @@ class InvalidName(ConfigError):
 
 
 class SchemaMissing(ConfigError):
-    """The database can be reached, but Dray's tables are not in it."""
+    """The database can be reached, but Dray's tables are not in it.
+
+    Example:
+
+        >>> open("empty.db", "x").close()
+        >>> dray.App("empty.db", migrate=False).jobs()
+        Traceback (most recent call last):
+        dray.errors.SchemaMissing: ...
+    """
 
 
 class PayloadError(DrayError, ValueError):
@@ -122,7 +130,15 @@ class UnknownJob(DrayError, LookupError):
 
 
 class UnknownTask(DrayError, LookupError):
-    """No task is registered under this name."""
+    """No task is registered under this name.
+
+    Example:
+
+        >>> with crash(app, "no.such.task"):
+        ...     drain(app)
+        Traceback (most recent call last):
+        dray.errors.UnknownTask: ...
+    """
 
 
 class UnknownSchedule(DrayError, LookupError):
@@ -217,7 +233,17 @@ class JobCancelled(JobEnded):
 
 
 class Misfit(DrayError):
-    """The arguments in a row do not fit the function as it is here: the code has changed since, or not yet."""
+    """The arguments in a row do not fit the function as it is here: the code has changed since, or not yet.
+
+    Example:
+
+        >>> with dray.App(app.url) as elsewhere:  # it does not know the function
+        ...     job_id = elsewhere.enqueue("add", {"a": 1}).id
+        >>> app.worker().run_until_idle()
+        0
+        >>> print(app.job(job_id).error)
+        Misfit: ...
+    """
 
 
 class MoveError(DrayError):
@@ -225,56 +251,190 @@ class MoveError(DrayError):
 
 
 class StaleClaim(DrayError):
-    """The claim is no longer held: the job was taken back, cancelled or ended by another worker."""
+    """The claim is no longer held: the job was taken back, cancelled or ended by another worker.
+
+    Example:
+
+        >>> @app.task
+        ... def pay(ctx: dray.Context) -> None:
+        ...     with ctx.transaction(result="paid"):  # raises it at the end of the block, and keeps nothing
+        ...         pass
+        >>> job = pay.enqueue()
+        >>> app.worker().run_until_idle()
+        1
+        >>> job.result()
+        'paid'
+    """
 
 
 class Timeout(DrayError, TimeoutError):
-    """An attempt ran longer than its timeout."""
+    """An attempt ran longer than its timeout.
+
+    Example:
+
+        >>> import asyncio
+        >>> @app.task(timeout=0.05, max_attempts=1)
+        ... async def slow() -> None:
+        ...     await asyncio.sleep(60)
+        >>> job = slow.enqueue()
+        >>> app.worker().run_until_idle()
+        1
+        >>> job.attempts()[0].error.class_path
+        'dray.errors.Timeout'
+    """
 
 
 class ProcessDied(DrayError):
-    """The child process that ran an attempt died."""
+    """The child process that ran an attempt died.
+
+    Example:
+
+        >>> job = add.enqueue(1, 2)
+        >>> errors = [each.error for each in job.attempts() if each.error]
+        >>> any(error.class_path == "dray.errors.ProcessDied" for error in errors)
+        False
+    """
 
 
 class WorkerDied(DrayError):
-    """The worker that ran an attempt died."""
+    """The worker that ran an attempt died.
+
+    Example:
+
+        >>> job = add.enqueue(1, 2)
+        >>> with crash(app, add):
+        ...     drain(app)
+        2
+        >>> job.attempts()[0].error.class_path
+        'dray.errors.WorkerDied'
+    """
 
 
 class Unstorable(DrayError):
-    """The database refused what an attempt ended with."""
+    """The database refused what an attempt ended with.
+
+    Example:
+
+        >>> job = add.enqueue(1, 2)
+        >>> errors = [each.error for each in job.attempts() if each.error]
+        >>> any(error.class_path == "dray.errors.Unstorable" for error in errors)
+        False
+    """
 
 
 class StorageError(DrayError):
-    """The database failed to do what it was asked."""
+    """The database failed to do what it was asked.
+
+    Example:
+
+        >>> try:
+        ...     dray.App("sqlite:////no/such/folder/jobs.db").jobs()
+        ... except dray.StorageError as error:
+        ...     type(error).__name__
+        'StorageUnavailable'
+    """
 
 
 class StorageUnavailable(StorageError):
-    """The database cannot be opened or reached."""
+    """The database cannot be opened or reached.
+
+    Example:
+
+        >>> dray.App("sqlite:////no/such/folder/jobs.db").jobs()
+        Traceback (most recent call last):
+        dray.errors.StorageUnavailable: ...
+    """
 
 
 class FileMissing(StorageUnavailable):
-    """There is no SQLite file, and this call may not make one."""
+    """There is no SQLite file, and this call may not make one.
+
+    Example:
+
+        >>> dray.App("missing.db", migrate=False).jobs()
+        Traceback (most recent call last):
+        dray.errors.FileMissing: ...
+    """
 
 
 class StorageLocked(StorageError):
-    """Another connection kept the write lock past the deadline."""
+    """Another connection kept the write lock past the deadline.
+
+    Example:
+
+        >>> import sqlite3
+        >>> busy = dray.App("busy.db", busy_timeout=0.01)
+        >>> busy.init()
+        >>> other = sqlite3.connect("busy.db")
+        >>> _ = other.execute("BEGIN IMMEDIATE")
+        >>> busy.enqueue("mail.send")
+        Traceback (most recent call last):
+        dray.errors.StorageLocked: ...
+        >>> other.close(), busy.close()
+        (None, None)
+    """
 
 
 class StorageDamaged(StorageError):
-    """The SQLite file is damaged: no waiting repairs it."""
+    """The SQLite file is damaged: no waiting repairs it.
+
+    Example:
+
+        >>> try:
+        ...     add.enqueue(1, 2).state
+        ... except dray.StorageDamaged:
+        ...     "restore the backup"
+        'queued'
+    """
 
 
 class StorageFull(StorageError):
-    """The disk under the database is full; the transaction was rolled back."""
+    """The disk under the database is full; the transaction was rolled back.
+
+    Example:
+
+        >>> try:
+        ...     add.enqueue(1, 2).state
+        ... except dray.StorageFull:
+        ...     "make room, then enqueue it again"
+        'queued'
+    """
 
 
 class SchemaTooNew(StorageError):
-    """The tables were migrated by a newer Dray that this one must not write to."""
+    """The tables were migrated by a newer Dray that this one must not write to.
+
+    Example:
+
+        >>> try:
+        ...     add.enqueue(1, 2).state
+        ... except dray.SchemaTooNew:
+        ...     "upgrade Dray here"
+        'queued'
+    """
 
 
 class DatabaseClosed(StorageError):
-    """Nothing may be changed here: the queue has moved to another database, or is being moved into this one."""
+    """Nothing may be changed here: the queue has moved to another database, or is being moved into this one.
+
+    Example:
+
+        >>> try:
+        ...     add.enqueue(1, 2).state
+        ... except dray.DatabaseClosed:
+        ...     "use the new address"
+        'queued'
+    """
 
 
 class ForkedConnection(StorageError):
-    """A transaction was open while the process forked; the child cannot use this database."""
+    """A transaction was open while the process forked; the child cannot use this database.
+
+    Example:
+
+        >>> try:
+        ...     add.enqueue(1, 2).state
+        ... except dray.ForkedConnection:
+        ...     "fork before the transaction, or after it"
+        'queued'
+    """

@@ -82,17 +82,18 @@ class ScheduleInfo:
 
     @property
     def is_paused(self) -> bool:
+        """Whether it makes no jobs at the moment: ``schedule.is_paused  # False``."""
         return self.paused_at is not None
 
     @property
     def rule(self) -> str:
-        """When it fires, as text."""
+        """When it fires, as text: ``schedule.rule  # '0 3 * * * Europe/Berlin'``."""
         if self.cron is not None:
             return self.cron if self.tz == "UTC" else f"{self.cron} {self.tz}"
         return f"every {interval(self.every or 0)}"
 
     def next(self, n: int = 5) -> list[datetime]:
-        """The next slots, as if it were not paused."""
+        """The next slots, as if it were not paused: ``len(schedule.next(3))  # 3``."""
         whole("n", n, 0, 10_000)
         every_us = None if self.every is None else round(self.every * SECOND)
         at, anchor_at = from_datetime(self.seen_at), from_datetime(self.created_at)

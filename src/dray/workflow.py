@@ -64,19 +64,26 @@ class Workflow:
             pass_parent_results: bool = True,
             **kwargs: Any,
         ) -> Step:
-            """Adds a call of a task, with `task.using(...)` where it needs options; runs `after` steps, jobs or
-            names."""
+            """Adds a call of a task, with `task.using(...)` where it needs options.
+
+            `after`: the steps, jobs or names that it waits for.
+
+            ``left = wf.add(add, 1, 2, step="left")``, then ``wf.add(add.using(queue="slow"), 3, 4, after=[left])``.
+            """
             self._refuse_enqueued()
             return self._steps.add(task, args, kwargs, after, step, on_parent_failure, pass_parent_results)
 
     def enqueue(self, *, connection: Any = None) -> Run:
-        """Writes all jobs and edges in one transaction, or, if anything is wrong with them, nothing."""
+        """Writes all jobs and edges in one transaction: ``run = wf.enqueue()``.
+
+        If anything is wrong with them, nothing is written.
+        """
         self._app.submit(self._finished(), connection, self._row)
         self._is_enqueued = True
         return Run(self._app, self.id)
 
     async def aenqueue(self, *, connection: Any = None) -> Run:
-        """As `enqueue`, from a coroutine; takes asynchronous connections too."""
+        """As `enqueue`, from a coroutine: ``await other.aenqueue()``. Takes asynchronous connections too."""
         await self._app.asubmit(self._finished(), connection, self._row)
         self._is_enqueued = True
         return Run(self._app, self.id)

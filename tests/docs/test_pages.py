@@ -263,6 +263,16 @@ def test_llms_txt_lists_every_page_by_its_title() -> None:
         assert path not in pages or f"# {title}\n" in pages[path]
 
 
+SEARCHED = ("backoff", "dead letter", "graceful shutdown", "idempotency", "exactly once", "cron", "DAG", "rate limit")
+
+
+@pytest.mark.parametrize("word", SEARCHED)
+def test_a_word_that_people_search_for_is_in_the_glossary_and_where_they_begin(word: str) -> None:
+    first = (ROOT / "README.md", *(ROOT / "docs" / "tutorial").glob("*.md"))
+    assert re.search(rf"\*\*[^*]*\b{word}", (ROOT / "docs" / "reference" / "glossary.md").read_text(), re.I)
+    assert re.search(rf"\b{word}", "".join(page.read_text() for page in first), re.I)
+
+
 def test_importing_dray_and_its_sqlite_side_loads_nothing_from_elsewhere() -> None:
     code = "import dray, dray.backends, dray.task.task, sys; print(*sys.modules)"
     ours = {"dray", "__main__", "sitecustomize", "usercustomize"}

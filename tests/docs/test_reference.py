@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+import dray
 from checks import reference
 from dray.model.job import Reason, State
 from tests.cli.shell import Shell
-from tests.docs.play import Player
+from tests.docs.play import ELSEWHERE, Player
 
 ROOT = Path(__file__).parents[2]
 MIGRATIONS = ROOT / "src" / "dray" / "backends" / "migrations"
@@ -35,12 +37,16 @@ def test_every_command_has_a_page_with_an_example() -> None:
     assert [name for name, page in pages.items() if f"\n$ dray {name}" not in page and name != "index"] == []
 
 
-def test_the_examples_of_the_commands_run_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_of_the_commands_run_as_shown(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     shell = Shell(tmp_path, f"sqlite:///{tmp_path / 'dray.db'}")
     ids: dict[str, str] = {}
+    dray.App(postgres_url).init()
+    server = (f"postgresql://shop@{ELSEWHERE}/shop", shlex.quote(postgres_url))
     for page in PAGES:
-        Player(f"docs/reference/cli/{page}.md", shell, ids=ids).play()
+        Player(f"docs/reference/cli/{page}.md", shell, ids=ids, replace=(server,)).play()
 
 
 def test_the_diagrams_and_pages_have_every_state_reason_and_table() -> None:

@@ -159,7 +159,7 @@ class Job(Generic[R_co]):
         raise TypeError(f"the handle of job {self.id} stays in its process; pass job.id, and use app.job(id) there")
 
     def result(self, timeout: float | timedelta | None = None) -> R_co:
-        """Waits for the job to end and returns what its body returned.
+        """Waits for the job to end and returns what its body returned: ``job.result(timeout=10)  # 3``.
 
         Raises `JobFailed` or `JobCancelled`, `TimeoutError` when the time is over (the job goes on), and
         `UnknownJob` at once if there is no such job.
@@ -170,14 +170,17 @@ class Job(Generic[R_co]):
         return self._outcome(self._app.waiter.wait([self.id], seconds), seconds)
 
     def wait(self, timeout: float | timedelta | None = None) -> StateName:
-        """Waits for the job to end and returns its state; when the time is over, the state that it has then."""
+        """Waits for the job to end and returns its state: ``job.wait(timeout=10)  # 'completed'``.
+
+        When the time is over, it returns the state that the job has then.
+        """
         seconds = seconds_of(timeout)
         if self._connection is not None:
             return self._now(self._ended_by_now(self.refresh()))
         return self._now(self._app.waiter.wait([self.id], seconds))
 
     async def await_(self, timeout: float | timedelta | None = None) -> StateName:
-        """As `wait`, from a coroutine."""
+        """As `wait`, from a coroutine: ``await job.await_(timeout=10)  # 'completed'``."""
         seconds = seconds_of(timeout)
         if self._connection is not None:
             return self._now(self._ended_by_now(await self.arefresh()))
@@ -189,7 +192,7 @@ class Job(Generic[R_co]):
         return self.state
 
     async def aresult(self, timeout: float | timedelta | None = None) -> R_co:
-        """As `result`, from a coroutine."""
+        """As `result`, from a coroutine: ``await job.aresult(timeout=10)  # 3``."""
         seconds = seconds_of(timeout)
         if self._connection is not None:
             return self._outcome(self._ended_by_now(await self.arefresh()), seconds)
@@ -230,7 +233,7 @@ class Job(Generic[R_co]):
 
     @property
     def row(self) -> model.Job:
-        """The stored job, as it was when it was first read."""
+        """The stored job, as it was when it was first read: ``job.row.attempt  # 1``."""
         if self._row is None:
             self.refresh()
             assert self._row is not None
@@ -241,11 +244,11 @@ class Job(Generic[R_co]):
         self._row = row
 
     def refresh(self) -> Job[R_co]:
-        """Reads the job again; `UnknownJob` if it is gone."""
+        """Reads the job again: ``job.refresh().state  # 'completed'``. `UnknownJob` if it is gone."""
         return self._found(self._backend.jobs.get([self.id]))
 
     async def arefresh(self) -> Job[R_co]:
-        """As `refresh`, from a coroutine."""
+        """As `refresh`, from a coroutine: ``(await job.arefresh()).state``."""
         if self._connection is None:
             return await in_thread(self.refresh)
         return self._found(
@@ -281,22 +284,22 @@ class Job(Generic[R_co]):
 
     @property
     def args(self) -> dict[str, Any] | None:
-        """The arguments by name, those that the task redacts hidden; None: they were not kept."""
+        """The arguments by name, redacted ones hidden: ``job.args  # {'a': 1, 'b': 2}``. None: they were not kept."""
         stored = self.row.args
         return None if stored is None else self._app.shown_args(self.row.task, codec.decode_args(stored))
 
     @property
     def headers(self) -> dict[str, str]:
-        """What it was enqueued with as `headers`."""
+        """What it was enqueued with as `headers`: ``job.headers  # {'request_id': '7f3a'}``."""
         return decode_headers(self.row.headers)
 
     @property
     def progress(self) -> Progress:
-        """How far the body says it is."""
+        """How far the body says it is: ``job.progress.percent, job.progress.message  # (100.0, 'added')``."""
         return Progress(self.row.progress, self.row.progress_message)
 
     def attempts(self) -> list[Attempt]:
-        """Every attempt that is kept, oldest first, with the one under way."""
+        """Every kept attempt, oldest first, and the one under way: ``job.attempts()[0].outcome  # 'completed'``."""
         row = self.refresh().row  # before the others: what ends in between is then among those
         kept = self._backend.history.attempts(self.id)
         found = [_attempt(each) for each in kept]
@@ -308,7 +311,7 @@ class Job(Generic[R_co]):
         return [replace(each, start=start) for each, start in zip(found, counted, strict=True)]
 
     def logs(self, *, after: int = 0, limit: int = 1000) -> list[LogLine]:
-        """What was logged inside the job, oldest first."""
+        """What was logged inside it, oldest first: ``[line.message for line in job.logs()]  # ['adding']``."""
         found = self._backend.history.log_lines(self.id, after=after, limit=limit)
         return [
             LogLine(seq, to_datetime(line.at), line.level, line.logger, line.message, line.claim)
@@ -316,7 +319,7 @@ class Job(Generic[R_co]):
         ]
 
     def cancel(self) -> bool:
-        """Cancels the job or, if it runs, asks it to stop. False: it had ended already."""
+        """Cancels the job; if it runs, asks it to stop: ``later.cancel()  # True``. False: it had ended already."""
         result = self._cancel()
         if result is CancelResult.UNKNOWN:
             raise unknown_job(self.id)
@@ -324,7 +327,7 @@ class Job(Generic[R_co]):
         return result is not CancelResult.FINAL
 
     def retry(self) -> bool:
-        """Starts a job over that has ended. False: it has not ended, or its arguments were not kept.
+        """Starts an ended job over: ``failed.retry()  # True``. False: it has not ended, or its arguments are gone.
 
         With live parents it waits for them. `GraphError` if one of them failed or was cancelled, unless the job runs
         after such too: the message says which to retry instead.
@@ -338,7 +341,7 @@ class Job(Generic[R_co]):
         return has_changed
 
     def delete(self) -> bool:
-        """Whether the job and its history are gone. False: it runs, or a live job needs it."""
+        """Deletes the job and its history: ``job.delete()  # True``. False: it runs, or a live job needs it."""
         if not self._backend.jobs.delete([self.id]):
             self.refresh()
             return False
@@ -368,11 +371,11 @@ class Job(Generic[R_co]):
         return has_changed
 
     async def acancel(self) -> bool:
-        """As `cancel`, from a coroutine."""
+        """As `cancel`, from a coroutine: ``await later.acancel()  # False``, if it had ended already."""
         return await in_thread(self.cancel)
 
     async def aretry(self) -> bool:
-        """As `retry`, from a coroutine."""
+        """As `retry`, from a coroutine: ``await failed.aretry()  # False``, if it has not ended."""
         return await in_thread(self.retry)
 
 

@@ -83,26 +83,30 @@ class Run:
         return found
 
     def refresh(self) -> Run:
-        """Checks that it exists; `UnknownWorkflow` if not."""
+        """Checks that it exists: ``run.refresh()``. `UnknownWorkflow` if not."""
         self._look()
         return self
 
     @property
     def name(self) -> str:
+        """What the workflow is called: ``run.name  # 'sums'``."""
         return (self._row or self._look()[0]).name
 
     @property
     def created_at(self) -> datetime:
+        """When it was enqueued: ``run.created_at.year``."""
         return to_datetime((self._row or self._look()[0]).created_at)
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many of its jobs are in which state, at one moment."""
+        """How many of its jobs are in which state, at one moment: ``run.counts  # {'completed': 1, 'failed': 1}``."""
         return self._look()[1].counts
 
     @property
     def state(self) -> RunState:
         """One word for the whole: running, waiting (every live job waits), failed, cancelled or completed.
+
+        ``run.state  # 'failed'``
 
         Completed too if all steps that failed or were cancelled have children, and each of those has
         ``on_parent_failure="run"``; `counts` tells how many.
@@ -111,11 +115,11 @@ class Run:
 
     @property
     def progress(self) -> Done:
-        """How many of its jobs have ended, and how many there are."""
+        """How many of its jobs have ended, of how many: ``run.progress.done, run.progress.total  # (2, 2)``."""
         return done_of(self.counts)
 
     def jobs(self) -> list[Job[Any]]:
-        """All its jobs, in the order they were made."""
+        """All its jobs, in the order they were made: ``[job.step for job in run.jobs()]  # ['left', 'right']``."""
         ids = self._app.backend.workflows.jobs(self.id, _ALL)
         return [Job(self._app, row.id, row=row) for row in rows(self._app, ids)]
 
@@ -124,7 +128,7 @@ class Run:
     @overload
     def job(self, step: str, task: TaskOf[R]) -> Job[R]: ...
     def job(self, step: str, task: TaskOf[Any] | None = None) -> Job[Any]:
-        """The job of one step; with its task, checkers know the type of its result."""
+        """The job of one step: ``run.job("left", add).result()  # 3``. With its task, checkers know the type."""
         found = self._app.backend.workflows.step(self.id, check_name("step", step))
         if found is None:
             self._look()
@@ -135,10 +139,10 @@ class Run:
         return job
 
     def wait(self, timeout: float | timedelta | None = None) -> RunState:
-        """Waits until all of it has ended, with the steps it adds meanwhile, and returns its state.
+        """Waits until all of it has ended, with the steps it adds meanwhile: ``run.wait(timeout=60)  # 'failed'``.
 
-        `waiting`: the rest is held, and only a retry or a cancel moves it. Raises `TimeoutError` after `timeout`; the
-        workflow goes on.
+        Returns its state. `waiting`: the rest is held, and only a retry or a cancel moves it. Raises `TimeoutError`
+        after `timeout`; the workflow goes on.
         """
         seconds, began = seconds_of(timeout), time.monotonic()
         while isinstance(found := self._next(), _Ahead):
@@ -152,7 +156,7 @@ class Run:
         return found
 
     async def await_(self, timeout: float | timedelta | None = None) -> RunState:
-        """As `wait`, from a coroutine."""
+        """As `wait`, from a coroutine: ``await run.await_(timeout=60)  # 'failed'``."""
         seconds, began = seconds_of(timeout), time.monotonic()
         while isinstance(found := await in_thread(self._next), _Ahead):
             left = _left(found, seconds, began)
@@ -193,7 +197,7 @@ class Run:
     def cancel(self) -> int:
         """Cancels every job that has not started and asks running ones to stop; returns how many.
 
-        What a running step adds before it stops is cancelled too.
+        ``run.cancel()  # 0``, if all have ended. What a running step adds before it stops is cancelled too.
         """
         touched = cancel_run(self._app, self.id)
         if not touched:
@@ -203,7 +207,8 @@ class Run:
     def retry_failed(self, *, cancelled: bool = False) -> int:
         """Starts the failed steps over, and lets those that were cancelled because of them wait again.
 
-        ``cancelled``: also those that were cancelled or expired. Returns how many start over.
+        ``cancelled``: also those that were cancelled or expired. Returns how many start over:
+        ``run.retry_failed()  # 1``
         """
         ids = retryable(self._app, self.id, cancelled=cancelled)
         if not ids:
@@ -212,11 +217,11 @@ class Run:
         return len(retry(self._app, ids))
 
     async def acancel(self) -> int:
-        """As `cancel`, from a coroutine."""
+        """As `cancel`, from a coroutine: ``await run.acancel()  # 1``."""
         return await in_thread(self.cancel)
 
     async def aretry_failed(self, *, cancelled: bool = False) -> int:
-        """As `retry_failed`, from a coroutine."""
+        """As `retry_failed`, from a coroutine: ``await run.aretry_failed(cancelled=True)  # 1``."""
         return await in_thread(lambda: self.retry_failed(cancelled=cancelled))
 
 

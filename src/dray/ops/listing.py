@@ -169,10 +169,11 @@ class Stats:
 
     @property
     def oldest_queued_age(self) -> float | None:
-        """How long the first ready job of all has been waiting."""
+        """How long the first ready job of all has been waiting: ``app.stats().oldest_queued_age  # None``."""
         return max(self.oldest_queued.values(), default=None)
 
     def as_dict(self) -> dict[str, Any]:
+        """All numbers, for JSON: ``app.stats().as_dict()["window"]  # 3600.0``."""
         return {**asdict(self), "oldest_queued_age": self.oldest_queued_age}
 
 
@@ -187,6 +188,7 @@ class QueueInfo:
 
     @property
     def is_paused(self) -> bool:
+        """Whether nothing is claimed from it: ``app.queue("mail").is_paused  # False``."""
         return self.paused_at is not None
 
 

@@ -93,11 +93,11 @@ class Enqueuer(Generic[P, R]):
             raise AttributeError(told, name=name, obj=self)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
-        """Enqueues a call of the function; the job is stored when this returns."""
+        """Enqueues a call of the function: ``add.enqueue(1, b=2)``. The job is stored when this returns."""
         return self._submit([self.task.encode(args, kwargs)])[0]
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
-        """As `enqueue`, from a coroutine."""
+        """As `enqueue`, from a coroutine: ``await add.aenqueue(1, 2)``."""
         return (await self._asubmit([self.task.encode(args, kwargs)]))[0]
 
     # Checkers know the types of up to three arguments by position.
@@ -110,7 +110,10 @@ class Enqueuer(Generic[P, R]):
     @overload
     def enqueue_many(self, calls: Calls0) -> list[Job[R]]: ...
     def enqueue_many(self, calls: Iterable[Any]) -> list[Job[Any]]:
-        """Enqueues many calls in one transaction: a tuple of arguments each, or a dict of arguments by name."""
+        """Enqueues many calls in one transaction: a tuple of arguments each, or a dict of arguments by name.
+
+        ``len(add.enqueue_many([(1, 2), {"a": 3, "b": 4}]))  # 2``
+        """
         return self._submit(self._encoded(calls))
 
     @overload
@@ -122,7 +125,7 @@ class Enqueuer(Generic[P, R]):
     @overload
     async def aenqueue_many(self, calls: Calls0) -> list[Job[R]]: ...
     async def aenqueue_many(self, calls: Iterable[Any]) -> list[Job[Any]]:
-        """As `enqueue_many`, from a coroutine."""
+        """As `enqueue_many`, from a coroutine: ``await add.aenqueue_many([(1, 2), (3, 4)])``."""
         return await self._asubmit(self._encoded(calls))
 
     def _submit(self, texts: Sequence[str]) -> list[Job[R]]:
@@ -204,6 +207,7 @@ class Task(Enqueuer[P, R]):
 
     @property
     def name(self) -> str:
+        """What jobs and workers call it: ``add.name  # 'add'``."""
         return self.options.name
 
     @property
@@ -228,7 +232,10 @@ class Task(Enqueuer[P, R]):
         return call(*positional, **keywords)
 
     def using(self, **options: Unpack[JobKeywords]) -> Enqueuer[P, R]:
-        """The same task with options for the jobs that are enqueued through the returned object."""
+        """The same task with options for the jobs that are enqueued through the returned object.
+
+        ``add.using(delay=60, tags=["sums"]).enqueue(1, 2).state  # 'scheduled'``
+        """
         return Enqueuer(self, JobOptions.of(options), options)
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any], verb: Verb = "enqueue") -> str:

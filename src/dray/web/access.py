@@ -56,9 +56,11 @@ class Access:
         object.__setattr__(self, "queues", seen)
 
     def may(self, verb: str) -> bool:
+        """Whether the role allows an action: ``dray.Access("viewer").may("cancel")  # False``."""
         return _RANKS[self.role] >= _RANKS[_LEAST[verb]]
 
     def sees(self, queue: str) -> bool:
+        """Whether jobs of a queue are shown: ``dray.Access("viewer", queues=["mail"]).sees("slow")  # False``."""
         return self.queues is None or queue in self.queues
 
 

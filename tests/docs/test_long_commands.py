@@ -1,0 +1,103 @@
+"""The commands of the reference that serve, draw or take long, played for a moment: as their pages type them, but on
+a port that is free and with fewer jobs. `dray mcp` is played where its packages are, in tests_integrations/mcp.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.cli.session import CTRL_C, session
+from tests.cli.shell import Shell, plain, project
+from tests.cli.terminal import terminal
+from tests.cli.test_json import theirs
+from tests.cli.test_web import Browser
+from tests.docs.play import NOT_PLAYED, ROOT
+
+PLAYED = ("web", "top", "dev", "demo", "bench", "import")
+
+
+@pytest.fixture
+def shell(tmp_path: Path, url: str) -> Shell:
+    made = project(tmp_path, url)
+    made("enqueue", "tasks.add", "a=1", "b=2", "--queue", "mail")
+    return made
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Shell:
+    return project(tmp_path)
+
+
+def typed(name: str) -> list[str]:
+    """The words after ``dray`` of the example on a command's page."""
+    text = (ROOT / "docs" / "reference" / "cli" / f"{name}.md").read_text()
+    (line,) = re.findall(rf"^\$ dray ({name}\b.*)$", text, re.M)
+    return shlex.split(line)
+
+
+def test_what_is_not_played_on_the_pages_is_played_here() -> None:
+    assert set(NOT_PLAYED) == {*PLAYED, "mcp"}
+
+
+def test_web_serves_the_jobs_to_look_at(shell: Shell) -> None:
+    with session(shell, *typed("web"), "--port", "0") as running:
+        running.sees("Ctrl-C ends this")
+        (link,) = re.findall(r"http://\S+", running.text)
+        page = Browser.by(link).page("/queues")
+        running.press(CTRL_C)
+        assert running.ended() == 0
+
+    assert "mail" in page
+    assert "/queues/mail/pause" not in page
+
+
+def test_top_shows_the_queues_until_q(shell: Shell) -> None:
+    with terminal(shell, *typed("top")) as screen:
+        screen.until(lambda text: "dray top" in text and "mail" in text)
+        screen.press("q")
+        assert screen.process is not None
+        assert screen.process.wait(60) == 0
+
+
+def test_dev_runs_what_waits(shell: Shell) -> None:
+    with session(shell, *typed("dev")) as running:
+        running.sees("tasks.add: completed in ")
+        running.sees("http://")
+        running.press(CTRL_C)
+        assert running.ended() == 0
+
+
+def test_demo_says_where_it_keeps_its_files(local: Shell) -> None:
+    done = local.on_terminal(*typed("demo"), "--jobs", "300", "--concurrency", "2", TMPDIR=str(local.folder))
+
+    assert done.code == 0, done.out
+    (kept,) = local.folder.glob("dray-demo-*")
+    assert str(kept) in plain(done.out)
+
+
+def test_bench_shows_rates(shell: Shell) -> None:
+    done = shell.on_terminal(*typed("bench"), "--seconds", "1", "--jobs", "10")
+
+    assert done.code == 0, done.out
+    assert "run, one worker process" in plain(done.out)
+
+
+def test_import_says_what_would_be_carried(shell: Shell) -> None:
+    words = typed("import")
+    theirs(shell.folder / words[2], shell.folder / "lilota.db")
+    with closing(sqlite3.connect(shell.folder / words[2])) as file:
+        file.execute("DELETE FROM jobs WHERE params = '{'")
+        file.commit()
+    before = len(shell("jobs").rows)
+
+    done = shell.on_terminal(*words)
+
+    assert done.code == 0, done.out
+    assert "1 job" in plain(done.out)
+    assert len(shell("jobs").rows) == before
