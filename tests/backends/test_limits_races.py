@@ -31,6 +31,7 @@ from tests.backends import raw
 from tests.backends.lives import until
 from tests.backends.world import World
 from tests.manual_clock import ManualClock
+from tests.stale_gate import STALE
 
 PATIENCE = 30  # seconds for what another thread does at once
 
@@ -100,12 +101,6 @@ def all_locked(_: PostgresSession, names: Sequence[str]) -> Later[set[str]]:
     return lambda: set(names)
 
 
-def not_counted_again(self: Gate, chosen: list[Any]) -> list[Any]:
-    """Instead of `Gate._recounted`: locks, and keeps to what was read before."""
-    locked = self._tx.lock_limits(sorted({name for each in chosen for name in self._rooms.locks(each)}))()
-    return [each for each in chosen if locked.issuperset(self._rooms.locks(each))]
-
-
 RULES: dict[str, dict[str, Any]] = {
     "limit": {"limit": 1},
     "key_limit": {"key_limit": 1},
@@ -146,17 +141,18 @@ def test_without_the_lock_both_take_it(worlds: list[World], rule: str, monkeypat
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_claim_counts_again_what_was_claimed_before_it_had_the_lock(worlds: list[World], rule: str) -> None:
+def test_a_claim_sees_what_was_claimed_before_it_had_the_lock(worlds: list[World], rule: str) -> None:
     first, second = meet(worlds, rule, before="lock_limits")
 
     assert (len(first.claims), len(second.claims)) == (0, 1)
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_without_the_second_count_both_take_it(
+def test_with_what_was_counted_before_the_lock_both_take_it(
     worlds: list[World], rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Gate, "_recounted", not_counted_again)
+    for name, method in STALE.items():
+        monkeypatch.setattr(Gate, name, method)
 
     first, second = meet(worlds, rule, before="lock_limits")
 

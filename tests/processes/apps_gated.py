@@ -18,6 +18,7 @@ from dray.backends.postgres.session import PostgresSession
 from dray.backends.store.gate import Gate
 from dray.runtime.engine import Engine
 from tests.processes import ledger
+from tests.stale_gate import STALE
 
 NAME = "tests.processes.apps_gated"
 WEAKENED = "DRAY_TEST_WEAKENED"
@@ -89,25 +90,17 @@ def _lock_nothing(_: PostgresSession, names: Any) -> Later[set[str]]:
     return lambda: set(names)
 
 
-def _count_once(self: Gate, chosen: Any) -> Any:
-    """Locks, and trusts what was counted before."""
-    rooms, tx = self._rooms, self._tx  # pyright: ignore[reportPrivateUsage]
-    names = sorted({name for each in chosen for name in rooms.locks(each)})
-    locked = tx.lock_limits(names)() or set(names)
-    return [each for each in chosen if locked.issuperset(rooms.locks(each))]
-
-
 def _die(*_: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-_WAYS: dict[str, tuple[Any, str, Any]] = {
-    "": (object, "", None),
-    "no lock": (PostgresSession, "lock_limits", _lock_nothing),
-    "stale count": (Gate, "_recounted", _count_once),
-    "dies when it has claimed": (Engine, "_dispatch", _die),
+_WAYS: dict[str, tuple[type, dict[str, Any]]] = {
+    "": (object, {}),
+    "no lock": (PostgresSession, {"lock_limits": _lock_nothing}),
+    "stale count": (Gate, STALE),
+    "dies when it has claimed": (Engine, {"_dispatch": _die}),
 }
 
-_owner, _name, _instead = _WAYS[os.environ.get(WEAKENED, "")]
-if _name:
-    setattr(_owner, _name, _instead)
+_owner, _instead = _WAYS[os.environ.get(WEAKENED, "")]
+for _name, _method in _instead.items():
+    setattr(_owner, _name, _method)

@@ -2,8 +2,9 @@
 
 Nothing is counted ahead of time. A claim counts the running jobs that are marked as held and the starts of the last
 period, in its own transaction, and takes no more than there is room for. On SQLite it is the only writer. On
-PostgreSQL it locks what it is about to count, without waiting for another worker that has it, and counts again: only
-a statement that begins after the lock was taken sees everything that the lock's last holder did.
+PostgreSQL it locks what it is about to count, without waiting for another worker that has it, and counts in a later
+statement: only one that begins after the lock was taken sees everything that the lock's last holder did. Keys are
+locked and counted again when they are chosen: there may be too many to lock them all.
 
 Jobs with keys take turns: the keys of a task in a queue are visited in their order, from the one that had the last
 turn, by hops along an index. So a key with 100,000 jobs costs as much as one with a single job. A claim makes a
@@ -210,13 +211,22 @@ class _Rooms:
         scopes = self._scopes(task)
         return ("task", task) in scopes.together or ("task", task) in scopes.by_key
 
-    def locks(self, each: _Candidate) -> list[str]:
-        """The names of what has to be counted under a lock for this job."""
-        scopes = self._scopes(each.task)
-        names = [f"{scope}:{name}" for scope, name in scopes.together]
-        if each.key is not None:
-            names += [f"{scope}:{name}:{each.key}" for scope, name in scopes.by_key]
-        return names
+    def locks(self, task: str) -> list[str]:
+        """The names of what has to be counted under a lock for all jobs of a task together."""
+        return [f"{scope}:{name}" for scope, name in self._scopes(task).together]
+
+    def key_locks(self, each: _Candidate) -> list[str]:
+        """And of what has to be for the key of this job."""
+        return [":".join(scope) for scope in self._keys(each)]
+
+    def admit_key(self, each: _Candidate) -> bool:
+        """Takes the room that a job needs of its key, if there is as much."""
+        keys = self._keys(each)
+        if any(self.by_key[scope] <= 0 for scope in keys):
+            return False
+        for scope in keys:
+            self.by_key[scope] -= 1
+        return True
 
     def starts(self, claims: Iterable[Claim]) -> list[tuple[str, str, str, int, int]]:
         """What these claims spend: scope, name, key, period and number, as `starts_add` takes them."""
@@ -250,6 +260,7 @@ class Gate:
         self._queue = queue
         self._known = set(tasks)
         self._asked = tx.later("limit_rules", queue=queue, tasks=list(tasks)), tx.later("line_tasks", queue=queue)
+        self._asked_plain: dict[str, Later[list[Row]]] = {}
         self._goes_on = False
         self._left: dict[Line, _Place] = {}  # where the lines were resumed
 
@@ -259,12 +270,11 @@ class Gate:
 
     @cached_property
     def _rooms(self) -> _Rooms:
-        rooms = _Rooms(self._queue, [Rule(*row) for row in self._asked[0]()])
-        rooms.count(self._tx)()
-        return rooms
+        return _Rooms(self._queue, [Rule(*row) for row in self._asked[0]()])
 
     def first(self) -> str | None:
         """The job that could start first; None: none is found with the hops of one claim."""
+        self._rooms.count(self._tx)()
         for each in self._in_order(dict.fromkeys(self._ready, 1)):
             if self._rooms.admit(each):
                 for line, place in self._left.items():  # for the claim, which is to find the same
@@ -281,8 +291,9 @@ class Gate:
     def claim(self, worker_id: str, limit: int, ahead: int, in_turn: int) -> Gated:
         """Takes up to `limit` jobs to run now, and up to `ahead` more that are under no limit; with keys only up to
         `in_turn`, or a new key would wait for all that were claimed before it."""
+        self._lock_and_count(limit + ahead + 1)
         chosen, stops_short = self._choose(limit, ahead, in_turn)
-        chosen = self._recounted(chosen)
+        chosen = self._with_locked_keys(chosen)
         if not chosen:
             return Gated([], self._goes_on, stops_short)
         held = [each.id for each in chosen if each.key is not None or self._rooms.is_limited(each.task)]
@@ -297,6 +308,28 @@ class Gate:
         for scope, name, key, period_us, n in self._rooms.starts(claims):
             self._tx.later("starts_add", scope=scope, name=name, key=key, period_us=period_us, n=n)
         return Gated(claims, self._goes_on, stops_short)
+
+    def _lock_and_count(self, most: int) -> None:
+        """Counts for the rules that do not look at keys; on PostgreSQL under a lock of each. Where another claim has
+        the lock, the jobs that count for it are left to that one."""
+        if self._tx.claims_alone:
+            self._rooms.count(self._tx)()
+            return
+        names = sorted({name for line in self._ready for name in self._rooms.locks(line.task)})
+        # Sent together: each begins when the one before it has ended, so what follows the lock sees all that its last
+        # holder did.
+        lock = self._tx.lock_limits(names) if names else set[str]
+        count = self._rooms.count(self._tx)
+        self._asked_plain = {
+            line.task: self._tx.later("line_plain", **self._line(line.task), limit=most)
+            for line in self._ready
+            if not line.is_keyed
+        }
+        locked = lock()
+        count()
+        if len(locked) < len(names):
+            self._goes_on = True
+            self._ready = [line for line in self._ready if locked.issuperset(self._rooms.locks(line.task))]
 
     def _choose(self, limit: int, ahead: int, in_turn: int) -> tuple[list[_Candidate], bool]:
         chosen: list[_Candidate] = []
@@ -313,16 +346,15 @@ class Gate:
                 break
         return chosen, False
 
-    def _recounted(self, chosen: list[_Candidate]) -> list[_Candidate]:
-        """Those for which there is still room once all that they count for is locked."""
+    def _with_locked_keys(self, chosen: list[_Candidate]) -> list[_Candidate]:
+        """Those whose keys still have room once they are locked."""
         if self._tx.claims_alone:
             return chosen
-        names = sorted({name for each in chosen for name in self._rooms.locks(each)})
+        needed = [self._rooms.key_locks(each) for each in chosen]
+        names = sorted({name for each in needed for name in each})
         if not names:
             return chosen
-        # Sent together: each begins when the one before it has ended, so what follows the lock sees all that its last
-        # holder did.
-        lock, count = self._tx.lock_limits(names), self._rooms.count(self._tx)
+        lock = self._tx.lock_limits(names)
         by_task: defaultdict[str, set[str]] = defaultdict(set)
         for each in chosen:
             if each.key is not None:
@@ -333,12 +365,15 @@ class Gate:
         ]
         locked = lock()
         self._goes_on |= len(locked) < len(names)
-        count()
+        self._rooms.by_key.clear()
         for task, rows in rooms:
             for row in rows():
                 self._rooms.note_key(task, *row)
-        allowed = [each for each in chosen if locked.issuperset(self._rooms.locks(each))]
-        return [each for each in allowed if self._rooms.admit(each)]
+        return [
+            each
+            for each, names in zip(chosen, needed, strict=True)
+            if locked.issuperset(names) and self._rooms.admit_key(each)
+        ]
 
     def _line(self, task: str) -> dict[str, str]:
         return {"queue": self._queue, "task": task}
@@ -369,7 +404,8 @@ class Gate:
                 heapq.heapreplace(lines, (following.rank, number, following, line))
 
     def _plain(self, task: str, most: int) -> Iterator[_Candidate]:
-        for priority, run_at, job_id in self._tx.rows("line_plain", **self._line(task), limit=most):
+        asked = self._asked_plain.get(task) or self._tx.later("line_plain", **self._line(task), limit=most)
+        for priority, run_at, job_id in asked()[:most]:
             yield _Candidate((-priority, run_at, job_id), task, None)
 
     def _keyed(self, given_line: _Line, most: int) -> Iterator[_Candidate]:
