@@ -184,10 +184,10 @@ def test_a_claim_sends_nothing_for_limits_and_keys_where_there_are_none(
 @pytest.mark.parametrize(
     ("bounds", "trips"),
     [
-        ({}, 6),
-        ({"limit": 9}, 7),
-        ({"key_limit": 1}, 7),
-        ({"limit": 9, "key_limit": 1, "rate": "9/s", "key_rate": "5/min"}, 8),
+        ({}, 5),
+        ({"limit": 9}, 6),
+        ({"key_limit": 1}, 6),
+        ({"limit": 9, "key_limit": 1, "rate": "9/s", "key_rate": "5/min"}, 7),
     ],
     ids=str,
 )

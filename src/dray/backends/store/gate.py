@@ -18,7 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dray.backends.database import Later, Row, Session
 from dray.instants import MILLISECOND, SECOND
@@ -27,6 +27,8 @@ from dray.model.limit import KEY_KINDS, Kind, Rule, opens_at
 
 _HOPS = 512  # keys that a claim looks at in one line
 _LEVEL_HOPS = 8  # what another priority costs, in hops
+_SMALL = 32  # jobs of a claim for which all is asked at once
+_FEW = 8  # keys of a line that are asked for more of their jobs at once
 _MOST_LINES = 10_000  # whose turns a worker remembers
 _SLICES = 100  # of a period, see dray_starts
 _SHORTEST_LOOK = 10 * MILLISECOND  # between two looks at keys that wait for their rate
@@ -49,6 +51,7 @@ class Turns:
         self.is_needed = True  # one of the worker's queues had limits or keys at its last claim, or there was none
         self._last: dict[Line, str] = {}
         self._places: dict[Line, _Place] = {}
+        self._few: dict[Line, list[str]] = {}
 
     def last(self, line: Line) -> str:
         return self._last.get(line, "")
@@ -60,6 +63,14 @@ class Turns:
 
     def leave(self, line: Line) -> _Place | None:
         return self._places.pop(line, None)
+
+    def few(self, line: Line) -> list[str]:
+        """The keys of a line, if they were too few for the last claim. Asked once: the next one may find more."""
+        return self._few.pop(line, [])
+
+    def has_few(self, line: Line, keys: list[str]) -> None:
+        if len(keys) <= _FEW and len(self._few) < _MOST_LINES:
+            self._few[line] = keys
 
     def rest_at(self, line: Line, place: _Place) -> None:
         if len(self._places) >= _MOST_LINES:
@@ -251,6 +262,14 @@ class _Line(NamedTuple):
     priority: int | None  # the highest; of jobs with keys
 
 
+class _SentAhead(NamedTuple):
+    """What a claim has asked of one priority of a line, before it needs the answers."""
+
+    hops: list[Later[list[Row]]]  # for each part
+    more: dict[str, Later[list[Row]]]  # jobs of a key
+    level: Later[list[Row]]  # the next priority
+
+
 class Gate:
     """One queue, as one transaction sees it. A new one has sent what it asks first, and waits when it is used."""
 
@@ -421,13 +440,17 @@ class Gate:
         while priority is not None:
             opened: list[_Candidate] = []
             hops -= _LEVEL_HOPS
-            for after, until, has_wrapped in self._parts(line, priority, place):
+            way = {"priority": priority, "limit": most}
+            parts = self._parts(line, priority, place)
+            sent = self._send_ahead(line, parts, {**rules, "hops": hops}, way)
+            for number, (after, until, has_wrapped) in enumerate(parts):
                 if hops <= 0:
                     self._rest(line, _Place(priority, after, has_wrapped))
                     return
                 n = 0
-                way = {"priority": priority, "after": after, "until": until, "hops": hops, "limit": most}
-                for key, n, of_task, of_queue, run_at, job_id in self._tx.rows("turn_hop", **given, **rules, **way):
+                asked = {"after": after, "until": until, "hops": hops}
+                rows = sent.hops[number] if sent else self._tx.later("turn_hop", **given, **rules, **way, **asked)
+                for key, n, of_task, of_queue, run_at, job_id in rows():
                     if key is None:
                         break
                     self._rooms.note_key(task, key, of_task, of_queue)
@@ -435,18 +458,35 @@ class Gate:
                         rank = (-priority, run_at, job_id)
                         opened.append(_Candidate(rank, task, key, has_wrapped))
                         yield opened[-1]
-                    if n == hops:
+                    if n >= hops:
                         self._rest(line, _Place(priority, key, has_wrapped))
                         return
                 hops -= n
-            yield from self._laps(line, priority, opened, most)
+            yield from self._laps(line, opened, way, sent.more if sent else {})
             place = None
-            priority = self._level(task, priority)
+            priority = self._level(task, priority, sent.level if sent else None)
         self._left.pop(line, None)
 
-    def _level(self, task: str, below: int) -> int | None:
+    def _send_ahead(
+        self,
+        line: Line,
+        parts: Sequence[tuple[str, str | None, bool]],
+        rules: Mapping[str, Any],
+        way: Mapping[str, Any],
+    ) -> _SentAhead | None:
+        """Sends all that may be asked of one priority, before it is known what is needed: to wait for each took a
+        small claim longer than its bodies. None where nothing is gained by it, or it would be too much."""
+        few = self._turns.few(line)
+        if self._tx.claims_alone or way["limit"] > _SMALL:
+            return None
+        later, given = self._tx.later, self._line(line[1])
+        hops = [later("turn_hop", **given, **rules, **way, after=part[0], until=part[1]) for part in parts]
+        more = {key: later("turn_more", **given, **way, key=key) for key in few}
+        return _SentAhead(hops, more, later("turn_level", **given, below=way["priority"]))
+
+    def _level(self, task: str, below: int, sent: Later[list[Row]] | None = None) -> int | None:
         """The highest priority of a line's jobs with keys, below one."""
-        found = self._tx.rows("turn_level", **self._line(task), below=below)
+        found = (sent or self._tx.later("turn_level", **self._line(task), below=below))()
         return found[0][0] if found else None
 
     def _parts(self, line: Line, priority: int, place: _Place | None) -> list[tuple[str, str | None, bool]]:
@@ -457,15 +497,21 @@ class Gate:
         last = self._turns.last(line)
         return [(last, None, False), ("", last, True)] if last else [("", None, False)]
 
-    def _laps(self, line: Line, priority: int, opened: Sequence[_Candidate], most: int) -> Iterator[_Candidate]:
-        queue, task = line
-        given = {"queue": queue, "task": task, "priority": priority, "limit": most}
-        asked = [(each, self._tx.later("turn_more", **given, key=each.key)) for each in opened]
+    def _laps(
+        self,
+        line: Line,
+        opened: Sequence[_Candidate],
+        way: Mapping[str, Any],
+        sent: Mapping[str, Later[list[Row]]],
+    ) -> Iterator[_Candidate]:
+        given = {**self._line(line[1]), **way}
+        asked = [(each, sent.get(each.key or "") or self._tx.later("turn_more", **given, key=each.key)) for each in opened]
         jobs = [(each, rows()) for each, rows in asked]
+        self._turns.has_few(line, [each.key for each in opened if each.key is not None])
         for lap in range(1, max((len(rows) for _, rows in jobs), default=0)):
             for each, rows in jobs:
                 if lap < len(rows):
-                    yield each._replace(rank=(-priority, *rows[lap]))
+                    yield each._replace(rank=(-way["priority"], *rows[lap]))
 
     def _rest(self, line: Line, place: _Place) -> None:
         self._goes_on = True
