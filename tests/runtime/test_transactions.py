@@ -20,7 +20,7 @@ from dray.errors import ConfigError, StaleClaim
 from dray.handle.job import Job
 from dray.maintenance.waiting_jobs import Fanner
 from tests.backends import beside, users
-from tests.runtime.watching import LONG, ended, outcomes, sql, state_of
+from tests.runtime.watching import LONG, Gate, ended, outcomes, sql, state_of
 
 Inside = Callable[[Any, dray.Context], Any]
 Then = Callable[[], Any]
@@ -138,6 +138,42 @@ def test_an_error_inside_undoes_both_and_the_job_is_tried_again(
     assert run(app, job) == ("completed",)
     assert outcomes(job) == ["error", "completed"]
     assert orders() == 1
+
+
+@pytest.mark.parametrize("end", ["completed", "failed(error)"])
+def test_a_job_of_the_same_limit_starts_once_it_has_committed_or_rolled_back(
+    app: App, runner: str, order: str, end: str
+) -> None:
+    seen: list[tuple[str, str]] = []
+
+    def inside(tx: Any, ctx: dray.Context) -> None:
+        if ctx.job_id == first.id and end != "completed":
+            raise ValueError("rolled back")
+
+    body = define(
+        app, runner, order, inside, before=lambda ctx: seen.append((state_of(first), state_of(second))), limit=1
+    )
+    first, second = body.using(max_attempts=1).enqueue(), body.enqueue()
+
+    assert run(app, first, second) == (end, "completed")
+    assert seen == [("running", "queued"), (end, "running")]
+
+
+def test_the_slot_of_a_limit_is_free_while_the_body_goes_on_after_its_commit(app: App, order: str) -> None:
+    gate, started = Gate(), list[str]()
+
+    def then() -> None:
+        if len(started) == 1:
+            gate.pass_through()
+
+    body = define(app, "thread", order, then=then, before=lambda ctx: started.append(ctx.job_id), limit=1)
+    first, second = body.enqueue(), body.enqueue()
+
+    with app.worker(concurrency=2):
+        gate.await_arrival()
+        assert ended(second) == "completed"
+        assert started == [first.id, second.id]
+        gate.open()
 
 
 def test_a_result_that_cannot_be_stored_undoes_both(
