@@ -166,6 +166,18 @@ def test_rows_that_others_lock_are_tried_again_without_haste(policy: PollPolicy)
     assert policy.exchanged(has_claimed=False, has_changed=False) == 0.005
 
 
+def test_jobs_that_another_worker_took_first_do_not_count_as_locked(policy: PollPolicy) -> None:
+    """As when a rate opens: two workers find the same job, and one of them gets it."""
+    pauses: list[float] = []
+    for _ in range(10):
+        policy.woken(by_change=False, by_ring=False)  # its time has come
+        policy.looked(found=True)
+        pauses.append(policy.exchanged(has_claimed=False, has_changed=False))
+        policy.looked(found=False)
+
+    assert pauses == [0.005] * 10
+
+
 def test_it_wakes_when_a_job_is_due() -> None:
     policy = PollPolicy(hears_own=False)
     policy.looked(found=False)
