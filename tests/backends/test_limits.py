@@ -10,12 +10,13 @@ import pytest
 from dray.backends.store import gate
 from dray.backends.store.jobs import Filter
 from dray.errors import ConfigError, PayloadError
-from dray.instants import HOUR, MINUTE, SECOND
+from dray.instants import HOUR, MILLISECOND, MINUTE, SECOND
 from dray.model.job import Demand, Outcome, State
 from dray.model.limit import Kind, Source, bounds_of
 from dray.model.settlement import completed, errored, released
 from tests.backends import raw
 from tests.backends.world import LEASE_US
+from tests.verbs import settle
 
 if TYPE_CHECKING:
     from dray.backends.store.work import Exchange
@@ -456,6 +457,30 @@ def test_no_more_attempts_start_in_a_period_than_its_rate(world: World) -> None:
 
     assert len(started) >= 14  # of 15 that five periods allow
     assert max(sum(at <= other < at + SECOND for other in started) for at in started) == 3
+
+
+def test_a_worker_that_looks_when_a_rate_opens_uses_nearly_all_of_it(world: World) -> None:
+    """It runs 8 at a time and is 5 ms late whenever it wakes. A slice, a hundredth of the period, is lost too."""
+    rate, seconds, began = 40, 20, world.clock.now()
+    limit(world, rate=f"{rate}/s")
+    world.backend.jobs.enqueue([world.new() for _ in range(rate * (seconds + 1))])
+    worker, demand = world.worker(), Demand(("default",), TASKS, 8)
+    started: list[int] = []
+
+    while world.clock.now() < began + seconds * SECOND:
+        now = world.clock.now()
+        claims = claim(world, worker, 8)
+        started += [now] * len(claims)
+        if claims:
+            settle(world.backend, worker, [completed(each, now, now) for each in claims])
+            world.clock.advance(2 * MILLISECOND)
+            continue
+        look = world.backend.work.look(worker, demand)
+        assert look.opens_at is not None
+        world.clock.advance(max(0, look.opens_at - now) + 5 * MILLISECOND)
+
+    assert len(started) >= 0.97 * rate * seconds
+    assert max(sum(at <= other < at + SECOND for other in started) for at in started) == rate
 
 
 def test_all_rates_of_a_list_hold(world: World) -> None:

@@ -276,7 +276,7 @@ def woken(fleet: Fleet) -> None:
             args = {"label": label, "key": queue, "path": str(fleet.folder / label)}
             enqueue(fleet, "until_there", [args], key=queue, queue=queue)
             fleet.until(lambda: fleet.ledger.starts(left), "the first job")  # noqa: B023
-        is_looked_at(fleet)
+        is_passed_over(fleet, right, "right")
         assert fleet.ledger.starts(right) == []
         (fleet.folder / left).touch()
         (began,) = fleet.until(lambda: fleet.ledger.starts(right), "the second job")  # noqa: B023
@@ -289,9 +289,12 @@ def woken(fleet: Fleet) -> None:
     fleet.audit()
 
 
-def is_looked_at(fleet: Fleet) -> None:
-    """Waits until a worker has had the time to look at what is ready, twice: it finds nothing that may start."""
-    time.sleep(0.3)
+def is_passed_over(fleet: Fleet, label: str, queue: str) -> None:
+    """Waits until a worker has looked at a queue twice and left this job where it is: it has run what comes after."""
+    for time_ in ("once", "twice"):
+        args = {"label": f"{label} {time_}", "seconds": 0, "fails": 0}
+        later = enqueue(fleet, "four", [args], queue=queue, priority=-1)
+        fleet.until(lambda: [job.state for job in jobs(fleet, later)] == ["completed"], "what comes after")  # noqa: B023
 
 
 # Rates
