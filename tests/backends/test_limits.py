@@ -590,6 +590,14 @@ def test_a_worker_that_serves_all_queues_finds_those_with_keys(world: World) -> 
     assert (look.is_ready, look.queues) == (True, ["keyed"])
 
 
+def test_a_claim_from_no_queue_takes_nothing(world: World) -> None:
+    """Of a worker that serves all queues, and has seen none with something ready."""
+    limit(world, limit=1)
+    world.enqueue()
+
+    assert claim(world, world.worker(), queues=()) == []
+
+
 def test_many_closed_keys_are_passed_over_in_steps_until_an_open_one_is_found(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
