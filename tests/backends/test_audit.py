@@ -194,6 +194,19 @@ def limited(world: World, **bounds: Any) -> Made:
     return {"id": f"{kind} of task task"}
 
 
+def paced(world: World, **bounds: Any) -> Made:
+    """Two starts of one key within a rate of 2/min, a while after it was set."""
+    world.backend.limits.say("task", "task", Source.DECLARED, bounds_of("task", bounds))
+    world.clock.advance(SECOND)
+    worker = world.worker()
+    for _ in range(2):
+        world.enqueue(key="acct")
+        world.claim_one(worker)
+        world.clock.advance(30 * SECOND)
+    (kind,) = bounds
+    return {"id": f"{kind} of task task"}
+
+
 def idle_worker(world: World) -> Made:
     return {"id": world.worker()}
 
@@ -251,6 +264,8 @@ BREAKS = {
     "a limit that does not count": Break("counted", limited_running, f"{JOB} held = FALSE {FOR}"),
     "more than a limit": Break("limit", partial(limited, limit=2), "UPDATE dray_limits SET most = 1"),
     "more than the limit of a key": Break("limit", partial(limited, key_limit=2), "UPDATE dray_limits SET most = 1"),
+    "more starts than a rate allows": Break("rate", partial(paced, rate="2/min"), "UPDATE dray_limits SET most = 1"),
+    "more starts of a key": Break("rate", partial(paced, key_rate="2/min"), "UPDATE dray_starts SET n = 2"),
     "ended before it started": Break("times", completed, f"{JOB} finished_at = {{earlier}} {FOR}"),
     "a parent that is not there": Break("edge", waiting, "DELETE FROM dray_jobs WHERE id = '{parent}'"),
     "a child that is not there": Break("edge", waiting, f"DELETE FROM dray_jobs {FOR}"),
@@ -486,6 +501,41 @@ def test_a_limit_that_was_lowered_is_not_broken_by_what_ran_before_nor_by_what_o
     assert [claim.key for claim in world.claim(worker, 3)] == ["c"]
 
     assert broken(world.backend) == []
+
+
+@pytest.mark.parametrize("kind", ["rate", "key_rate"])
+def test_a_rate_that_was_lowered_is_not_broken_by_what_started_before_nor_by_the_next_start(
+    world: World, kind: str
+) -> None:
+    worker = world.worker()
+    for _ in range(9):
+        world.enqueue(key="a")
+    alarms: list[Any] = []
+    for rate in ("3/s", "1/s", "2/s", "5/s"):
+        world.backend.limits.say("task", "task", Source.DECLARED, bounds_of("task", {kind: rate}))
+        for _ in range(130):
+            world.claim(worker, 5)
+            alarms += broken(world.backend)
+            world.clock.advance(SECOND // 100)
+
+    assert alarms == []
+    assert world.claim(worker, 5) == []  # 3, 1, 2 and the rest
+
+
+def test_starts_that_lie_ahead_of_a_clock_that_was_set_back_do_not_break_a_rate(world: World) -> None:
+    world.backend.limits.say("task", "task", Source.DECLARED, bounds_of("task", {"rate": "2/s"}))
+    worker = world.worker()
+    for _ in range(99):
+        world.enqueue()
+    alarms: list[Any] = []
+    for step in range(400):
+        world.claim(worker, 5)
+        alarms += broken(world.backend)
+        world.clock.advance(SECOND // 100)
+        if step in {60, 180}:
+            world.clock.step(-SECOND if step == 60 else -3 * SECOND // 2)
+
+    assert alarms == []
 
 
 def test_a_job_that_is_about_to_be_taken_back_is_given_time(world: World, url: str) -> None:

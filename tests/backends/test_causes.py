@@ -21,12 +21,14 @@ from dray.backends import Backend
 from dray.instants import SECOND, to_datetime
 from dray.model import settlement as model
 from dray.model.causes import Cause, Kind, explain
-from dray.model.job import FINAL, LIVE, UNSTARTED, Job, Reason, State
+from dray.model.job import FINAL, LIVE, UNSTARTED, Job, Reason
+from dray.model.limit import StoredRule
 from dray.model.worker import NewWorker, Worker
 from tests.backends.reference import Reference
 from tests.backends.state_machine.arguments import LEASE_US, QUEUES, TASKS, some
 from tests.backends.state_machine.sides import Sides
 from tests.backends.test_machine import Machine
+from tests.backends.turns import Limits
 from tests.backends.world import World
 
 CHECKED = 10_000  # jobs explained, at least
@@ -52,6 +54,9 @@ class Oracle:
         self.alive = [w for w in self.alive if w.lease_until >= self.steady]
         self.serving = [w for w in self.alive if w.state == "active" and (not w.queues or job.queue in w.queues)]
         self.able = [w for w in self.serving if job.task in w.tasks]
+        in_force = [rule for rule in reference.limits.values() if rule.in_force]
+        self.limits = Limits(in_force, reference.jobs.values(), reference.starts, self.now)
+        self.rules = list(self.limits.of(job))
 
     def kinds(self) -> set[str]:
         """Returns exactly the kinds of causes that must be reported."""
@@ -82,6 +87,10 @@ class Oracle:
             "due": job.state == "scheduled" and job.run_at <= self.now,
             "arguments": (job.error or "").startswith("Misfit: since "),
             "paused": queue is not None and queue.paused_at is not None,
+            "stopped": any(rule.most == 0 for rule, _ in self.rules),
+            "limit": is_queued and any(self.is_reached(rule, key) for rule, key in self.rules if not rule.period_us),
+            "rate": is_queued and any(self.is_reached(rule, key) for rule, key in self.rules if rule.period_us),
+            "turn": is_queued and self.turn() != (0, 0, 0),
             "no_worker": not self.serving,
             "unknown_task": bool(self.serving) and not self.able,
             "slots": is_queued and bool(self.able) and all(self.load(w) >= w.concurrency for w in self.able),
@@ -95,11 +104,30 @@ class Oracle:
     def load(self, worker: Worker) -> int:
         return sum(job.state == "running" and job.worker_id == worker.id for job in self.tables.jobs.values())
 
+    def is_reached(self, rule: StoredRule, key: str) -> bool:
+        return 0 < (rule.most or 0) <= self.limits.used(rule, key)
+
+    def turn(self) -> tuple[int, int, int]:
+        """Returns how many other keys, jobs of its own key and jobs of a higher priority come before it."""
+        own = self.job
+        if own.key is None:
+            return 0, 0, 0
+        line = [
+            job
+            for job in self.tables.jobs.values()
+            if job.state == "queued" and (job.queue, job.task) == (own.queue, own.task) and job.key is not None
+        ]
+        beside = [job for job in line if job.priority == own.priority]
+        earlier = [job for job in beside if job.key == own.key and (job.run_at, job.id) < (own.run_at, own.id)]
+        higher = [job for job in line if job.priority > own.priority]
+        return len({job.key for job in beside} - {own.key}), len(earlier), len(higher)
+
     def ahead(self) -> int:
         known = {task for worker in self.able for task in worker.tasks}
         place = (-self.job.priority, self.job.run_at, self.job.id)
         return sum(
             job.state == "queued"
+            and job.key is None
             and job.queue == self.job.queue
             and job.task in known
             and (-job.priority, job.run_at, job.id) < place
@@ -149,6 +177,15 @@ class Oracle:
             assert {p["id"] for p in facts["parents"]} == {p for p in self.edges if self.tables.jobs[p].state in LIVE}
         elif cause.kind is Kind.BEHIND:
             assert facts["ahead"] == self.ahead()
+        elif cause.kind is Kind.TURN:
+            assert (facts["keys"], facts["of_key"], facts["higher"]) == self.turn()
+        elif cause.kind in (Kind.LIMIT, Kind.RATE):
+            uses = {
+                (rule.scope, rule.kind, rule.most, self.limits.used(rule, key))
+                for rule, key in self.rules
+                if self.is_reached(rule, key)
+            }
+            assert (facts["scope"], facts["option"], facts["most"], facts["used"]) in uses
         elif cause.kind is Kind.PAUSED:
             assert facts["paused_at"] == to_datetime(self.tables.queues[job.queue].paused_at or 0)
         elif cause.kind is Kind.SLOTS:
@@ -164,7 +201,6 @@ class Explained(Machine):
 
     kinds: ClassVar[Counter[str]] = Counter()
     checked: ClassVar[int] = 0
-    set_limits = lift_limits = None  # pyright: ignore[reportAssignmentType] - rules that this machine does without
     moment: tuple[Any, ...] = ()  # all rows and clocks
     explained: set[tuple[str, str]]  # at that moment, by database and job
 
@@ -208,14 +244,9 @@ class Explained(Machine):
         if now != self.moment:
             self.moment, self.explained = now, set()
         for number, job in enumerate(self.reference.jobs.values()):
-            if job.state == State.QUEUED and self.has_keys(job.queue):
-                continue  # what holds such a job up is tested in tests/app/test_limits_why.py
             self.explain(self.sides.sqlite, job)
             if (number + self.numbers) % 5 == 0:  # the same result for the same rows, ten times as slow
                 self.explain(self.sides.postgres, job)
-
-    def has_keys(self, queue: str) -> bool:
-        return any(each.key is not None and each.queue == queue for each in self.reference.jobs.values())
 
     def explain(self, backend: Backend, job: Job) -> None:
         """Not again if no row has changed since, as `all_tables_are_the_same` has seen, and no clock."""
@@ -236,9 +267,9 @@ class Explained(Machine):
         self.kinds.update(said)
 
 
-# Kinds that come from a worker's reply, from a newer release, from a moved database, or from limits and keys, which
-# tests/app/test_limits_why.py has.
-ELSEWHERE = {"moved", "not_begun", "no_answer", "not_asked", "other", "limit", "rate", "turn", "stopped"}
+# Kinds that come from a worker's reply, from a newer release, or from a moved database; and two to which the machine
+# comes too seldom to be waited for, which tests/app/test_limits_why.py has.
+ELSEWHERE = {"moved", "not_begun", "no_answer", "not_asked", "other", "limit", "rate"}
 
 
 def test_every_job_gets_all_causes_that_hold_and_no_other(sides: Sides) -> None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg import IsolationLevel
 
+from dray.backends import open_backend
 from dray.backends.postgres import PostgresDatabase
-from dray.errors import StaleClaim
+from dray.errors import StaleClaim, StorageLocked
 from dray.instants import SECOND
 from dray.model import settlement as model
+from dray.model.job import Claim, Demand
+from dray.model.limit import Source, bounds_of
 from dray.model.settlement import Settlement
 from tests import verbs
 from tests.backends import beside, raw, users
@@ -96,6 +100,43 @@ def test_a_rollback_leaves_the_job_in_its_workers_hands(
     assert (held.state, orders()) == ("running", [])
     assert world.complete(held.worker, held.claim).stale == []
     assert held.state == "completed"
+
+
+@pytest.mark.usefixtures("orders")
+@pytest.mark.parametrize("rule", ["limit", "key_limit"])
+@pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
+def test_it_keeps_its_slot_under_a_limit_until_the_users_commit(
+    world: World, url: str, kind: str, rule: str, commits: bool
+) -> None:
+    world.backend.limits.say("task", "task", Source.DECLARED, bounds_of("task", {rule: 1}))
+    held, other = Held(world, key="a"), world.worker()
+    second = world.enqueue(key="a")
+    demand = Demand(("default",), ("task",), 1)
+
+    async def program(user: User) -> None:
+        await user.order(1)
+        await world.backend.work.complete_async(held.worker, held.completion(), user.connection)
+        assert not world.backend.work.look(other, demand).is_ready
+        assert claims_beside(world, url, other, demand) == []
+        await (user.commit() if commits else user.rollback())
+
+    run(world, url, kind, program)
+
+    assert world.backend.work.look(other, demand).is_ready == commits
+    assert [each.id for each in claims_beside(world, url, other, demand)] == [second] * commits
+    if not commits:
+        world.fail(held.worker, held.claim, delay_us=SECOND)
+        assert [each.id for each in claims_beside(world, url, other, demand)] == [second]
+
+
+def claims_beside(world: World, url: str, worker: str, demand: Demand) -> list[Claim]:
+    """What a claim of another program takes: none while a transaction has the one write lock of a SQLite file."""
+    with closing(open_backend(url, clock=world.clock, busy_timeout=0.05)) as backend:
+        try:
+            return verbs.claim(backend, worker, demand)
+        except StorageLocked:
+            assert url.startswith("sqlite")
+            return []
 
 
 @pytest.mark.usefixtures("orders")

@@ -10,12 +10,13 @@ import pytest
 from dray.backends.store import gate
 from dray.backends.store.jobs import Filter
 from dray.errors import ConfigError, PayloadError
-from dray.instants import HOUR, MINUTE, SECOND
-from dray.model.job import Demand, State
+from dray.instants import HOUR, MILLISECOND, MINUTE, SECOND
+from dray.model.job import Demand, Outcome, State
 from dray.model.limit import Kind, Source, bounds_of
-from dray.model.settlement import released
+from dray.model.settlement import completed, errored, released
 from tests.backends import raw
 from tests.backends.world import LEASE_US
+from tests.verbs import settle
 
 if TYPE_CHECKING:
     from dray.backends.store.work import Exchange
@@ -131,6 +132,55 @@ def test_whatever_ends_an_attempt_makes_room(world: World, end: str) -> None:
     assert len(claim(world, other)) == 1
 
 
+@pytest.mark.parametrize("end", ["complete", "fail", "release"])
+def test_an_outcome_that_was_left_gives_its_slot_back_when_it_is_written_and_not_before(
+    world: World, end: str
+) -> None:
+    """Its worker had to go while another transaction had locked the row."""
+    limit(world, limit=1, key_limit=1)
+    for _ in range(2):
+        world.enqueue(key="acct", max_attempts=5)
+    worker, other = world.worker(), world.worker()
+    (running,) = claim(world, worker)
+    now = world.clock.steady()
+    ends = {
+        "complete": completed(running, now, now),
+        "fail": errored(running, now, now, Outcome.ERROR, HOUR, "ValueError", "no", None),
+        "release": released(running, now),
+    }
+
+    world.backend.outcomes.leave(worker, [(ends[end], [])])
+    world.backend.workers.deregister(worker)
+    assert claim(world, other) == []
+    world.backend.workers.rescue([], rng=world.rng)
+
+    (taken,) = claim(world, other)
+    assert (taken.id == running.id) == (end == "release")
+    assert claim(world, world.worker()) == []
+
+
+@pytest.mark.parametrize("way", ["grow", "leave"])
+def test_steps_with_keys_that_a_job_adds_wait_for_its_slot_and_take_their_turns(world: World, way: str) -> None:
+    limit(world, limit=2, key_limit=1)
+    workflow_id = world.ids.new()
+    world.enqueue(key="a", workflow_id=workflow_id, step="first")
+    worker, other = world.worker(), world.worker()
+    (first,) = claim(world, worker)
+    steps = [world.new(key=key, workflow_id=workflow_id, step=f"step {n}") for n, key in enumerate("aab")]
+    now = world.clock.steady()
+
+    if way == "grow":
+        world.backend.work.grow(worker, completed(first, now, now), steps)
+    else:
+        world.backend.outcomes.leave(worker, [(completed(first, now, now), steps)])
+        world.backend.workers.deregister(worker)
+        assert claim(world, other) == []
+        world.backend.workers.rescue([], rng=world.rng)
+
+    assert keys(claim(world, other)) == ["b", "a"]  # the last turn was that of "a"
+    assert [world.job(step.id).state for step in steps] == ["running", "queued", "running"]
+
+
 def test_an_outcome_that_comes_after_the_rescue_frees_nothing_a_second_time(world: World) -> None:
     limit(world, limit=1, key_limit=1)
     for _ in range(3):
@@ -206,6 +256,57 @@ def test_a_job_that_a_limit_holds_back_keeps_none_from_being_claimed_ahead(world
     claims = claim(world, world.worker(), 1, ahead=10)
 
     assert [each.task for each in claims] == ["task", *["other"] * 5]
+
+
+def ahead_in_turn(world: World, worker: str, most: int, in_turn: int, *queues: str) -> list[Claim]:
+    """What a worker claims that may take ten ahead, of which some may have keys."""
+    demand = Demand(queues or ("default",), TASKS, most, ahead=10, ahead_in_turn=in_turn)
+    return world.backend.work.exchange(worker, [], demand).claims
+
+
+def test_of_jobs_with_keys_only_a_few_are_claimed_ahead_and_each_key_has_its_turn(world: World) -> None:
+    for key in "abc":
+        for _ in range(5):
+            world.enqueue(key=key)
+    worker = world.worker()
+
+    assert keys(ahead_in_turn(world, worker, 2, 3)) == ["a", "b", "c", "a", "b"]
+    assert keys(ahead_in_turn(world, worker, 0, 1)) == ["c"]
+    assert ahead_in_turn(world, worker, 0, 0) == []
+
+
+def test_what_comes_after_jobs_with_keys_is_not_claimed_ahead_of_them(world: World) -> None:
+    for _ in range(5):
+        world.enqueue(key="a")
+        world.enqueue("other", priority=-1)
+        world.enqueue("other", queue="next")
+
+    claims = ahead_in_turn(world, world.worker(), 1, 1, "default", "next")
+
+    assert [(each.task, each.queue) for each in claims] == [("task", "default")] * 2
+
+
+def test_jobs_without_keys_that_come_first_leave_none_ahead_for_those_with_keys(world: World) -> None:
+    for _ in range(4):
+        world.enqueue("other", priority=1)
+        world.enqueue("other", queue="next")
+        world.enqueue(queue="next", key="b", priority=-1)
+    world.enqueue(key="a")
+
+    claims = ahead_in_turn(world, world.worker(), 1, 3, "default", "next")
+
+    assert [(each.task, each.queue) for each in claims] == [("other", "default")] * 4
+    claims = ahead_in_turn(world, world.worker(), 1, 6, "default", "next")
+    assert keys(claims) == ["a", *[None] * 4, "b", "b"]
+
+
+def test_under_a_limit_none_is_claimed_ahead_in_turn(world: World) -> None:
+    limit(world, key_limit=5)
+    for key in "ab":
+        for _ in range(3):
+            world.enqueue(key=key)
+
+    assert keys(ahead_in_turn(world, world.worker(), 2, 3)) == ["a", "b"]
 
 
 # Keys
@@ -358,6 +459,30 @@ def test_no_more_attempts_start_in_a_period_than_its_rate(world: World) -> None:
     assert max(sum(at <= other < at + SECOND for other in started) for at in started) == 3
 
 
+def test_a_worker_that_looks_when_a_rate_opens_uses_nearly_all_of_it(world: World) -> None:
+    """It runs 8 at a time and is 5 ms late whenever it wakes. A slice, a hundredth of the period, is lost too."""
+    rate, seconds, began = 40, 20, world.clock.now()
+    limit(world, rate=f"{rate}/s")
+    world.backend.jobs.enqueue([world.new() for _ in range(rate * (seconds + 1))])
+    worker, demand = world.worker(), Demand(("default",), TASKS, 8)
+    started: list[int] = []
+
+    while world.clock.now() < began + seconds * SECOND:
+        now = world.clock.now()
+        claims = claim(world, worker, 8)
+        started += [now] * len(claims)
+        if claims:
+            settle(world.backend, worker, [completed(each, now, now) for each in claims])
+            world.clock.advance(2 * MILLISECOND)
+            continue
+        look = world.backend.work.look(worker, demand)
+        assert look.opens_at is not None
+        world.clock.advance(max(0, look.opens_at - now) + 5 * MILLISECOND)
+
+    assert len(started) >= 0.97 * rate * seconds
+    assert max(sum(at <= other < at + SECOND for other in started) for at in started) == rate
+
+
 def test_all_rates_of_a_list_hold(world: World) -> None:
     limit(world, "queue", "default", rate=["2/s", "5/min"])
     for _ in range(20):
@@ -463,6 +588,14 @@ def test_a_worker_that_serves_all_queues_finds_those_with_keys(world: World) -> 
     look = world.backend.work.look(world.worker(), Demand((), TASKS, 1), serves_all=True)
 
     assert (look.is_ready, look.queues) == (True, ["keyed"])
+
+
+def test_a_claim_from_no_queue_takes_nothing(world: World) -> None:
+    """Of a worker that serves all queues, and has seen none with something ready."""
+    limit(world, limit=1)
+    world.enqueue()
+
+    assert claim(world, world.worker(), queues=()) == []
 
 
 def test_many_closed_keys_are_passed_over_in_steps_until_an_open_one_is_found(

@@ -13,7 +13,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
-import psycopg
 import pytest
 
 from dray.backends import open_backend
@@ -24,7 +23,6 @@ from dray.backends.store.gate import Gate
 from dray.backends.store.work import Exchange
 from dray.clock import Ids
 from dray.instants import SECOND
-from dray.model import settlement as model
 from dray.model.job import Demand
 from dray.model.limit import Source, bounds_of
 from tests.backends import raw
@@ -313,26 +311,3 @@ def test_the_server_ends_a_worker_that_was_stopped_inside_its_claim_and_others_g
 
     assert claim.result().claims == [], "it begins again, and finds the slot taken"
     assert running(first) == 1
-
-
-# What keeps and what frees a slot
-
-
-@pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
-def test_a_job_that_completes_in_an_open_transaction_keeps_its_slot_until_the_commit(
-    worlds: list[World], shared_url: str, commits: bool
-) -> None:
-    first, second = worlds
-    limit(first, limit=1, key_limit=1)
-    for _ in range(2):
-        first.enqueue(key="a")
-    worker, other = first.worker(), second.worker()
-    (held,) = exchange(first, worker).claims
-    now = first.clock.steady()
-
-    with psycopg.connect(shared_url.partition("&schema=")[0]) as connection:
-        first.backend.work.complete(worker, model.completed(held, now, now), connection)
-        assert exchange(second, other).claims == []
-        connection.commit() if commits else connection.rollback()
-
-    assert len(exchange(second, other).claims) == commits

@@ -45,9 +45,9 @@ class Limits:
         return job.key is not None or bool(self.over(job))
 
     def has_room(self, job: Job) -> bool:
-        return all(self._used(rule, key) < (rule.most or 0) for rule, key in self.of(job))
+        return all(self.used(rule, key) < (rule.most or 0) for rule, key in self.of(job))
 
-    def _used(self, rule: StoredRule, key: str) -> int:
+    def used(self, rule: StoredRule, key: str) -> int:
         if rule.period_us:
             return sum(
                 n

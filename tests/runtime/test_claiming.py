@@ -1,12 +1,31 @@
-"""When a worker looks before it claims, when it ignores wake-ups, and when it leaves the write lock to others."""
+"""How much a worker claims ahead; when it looks before it claims, ignores wake-ups, or leaves the lock to others."""
 
 from __future__ import annotations
+
+import random
 
 import pytest
 
 from dray.backends.database import Rivalry
 from dray.instants import MILLISECOND, SECOND
-from dray.runtime.claiming import PollPolicy, YieldPolicy
+from dray.runtime.claiming import ClaimPolicy, PollPolicy, YieldPolicy
+
+
+@pytest.mark.parametrize(
+    ("body_us", "in_flight", "in_turn"),
+    [(1_000, 0, 4), (1_000, 6, 2), (1_000, 8, 0), (20_000, 0, 2), (20_000, 5, 1), (100_000, 0, 0)],
+)
+def test_of_jobs_with_keys_at_most_one_for_each_slot_and_10_ms_of_work_are_claimed_ahead(
+    body_us: int, in_flight: int, in_turn: int
+) -> None:
+    policy = ClaimPolicy(4, {"default": None}, ("task",), random.Random(1), None)
+    assert policy.demand(in_flight).ahead_in_turn == 0  # how long bodies take is not known yet
+
+    policy.body_took(body_us)
+
+    demand = policy.demand(in_flight)
+    assert demand.ahead_in_turn == in_turn
+    assert demand.ahead >= in_turn
 
 
 def called(policy: PollPolicy) -> bool:
@@ -145,6 +164,18 @@ def test_rows_that_others_lock_are_tried_again_without_haste(policy: PollPolicy)
     assert pauses[-1] == 0.25
     claimed(policy)
     assert policy.exchanged(has_claimed=False, has_changed=False) == 0.005
+
+
+def test_jobs_that_another_worker_took_first_do_not_count_as_locked(policy: PollPolicy) -> None:
+    """As when a rate opens: two workers find the same job, and one of them gets it."""
+    pauses: list[float] = []
+    for _ in range(10):
+        policy.woken(by_change=False, by_ring=False)  # its time has come
+        policy.looked(found=True)
+        pauses.append(policy.exchanged(has_claimed=False, has_changed=False))
+        policy.looked(found=False)
+
+    assert pauses == [0.005] * 10
 
 
 def test_it_wakes_when_a_job_is_due() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from dray.app import App
 from dray.app_interface import core_of
 from dray.errors import ConfigError, GraphError
 from dray.handle.run import Run
+from dray.model.job import ALL_QUEUES
 from dray.runtime.context import grown_id
 from dray.runtime.ownership import Ownership
 from dray.settings import Settings
@@ -238,6 +239,31 @@ def test_bodies_on_every_runner_can_add_steps(bodies: App, name: str) -> None:
     last = run.job("grown-99")
     assert (last.result(PATIENCE), last.tags) == (198, ("grown",))
     assert run.job("grower").attempt == (2 if name == "dies" else 1)
+
+
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [({}, {"default", "keyed"}), ({"key_limit": 1}, {ALL_QUEUES, "keyed"})],
+    ids=["no limit", "a limit of its task"],
+)
+def test_workers_are_told_of_steps_with_keys_and_of_the_slot_that_their_maker_leaves(
+    app: App, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int], told: set[str]
+) -> None:
+    heard: list[set[str]] = []
+
+    def hear(_: object, queues: Iterable[str]) -> None:
+        heard.append(set(queues))
+
+    @app.task(name="keyed", queue="keyed", key="tenant")
+    def keyed(tenant: str) -> None:
+        pass
+
+    run = enqueue(app, lambda ctx: ctx.add(keyed, "ann") and None, key=lambda: "ann", **limits)
+    monkeypatch.setattr(type(core_of(app).backend.db), "announce", hear)
+    app.worker(queues=["default"]).run_until_idle()
+
+    assert run.counts == {"completed": 1, "queued": 1}
+    assert told in heard
 
 
 def test_what_cannot_be_added_is_refused_in_the_body(app: App, leaf: Task[..., Any]) -> None:

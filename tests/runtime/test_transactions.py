@@ -11,16 +11,19 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import psycopg
 import pytest
 
 import dray
 from dray.address import SqliteAddress, parse_address
 from dray.app import App
+from dray.app_interface import core_of
+from dray.backends.postgres import PostgresDatabase
 from dray.errors import ConfigError, StaleClaim
 from dray.handle.job import Job
 from dray.maintenance.waiting_jobs import Fanner
 from tests.backends import beside, users
-from tests.runtime.watching import LONG, ended, outcomes, sql, state_of
+from tests.runtime.watching import LONG, Gate, ended, outcomes, sql, state_of
 
 Inside = Callable[[Any, dray.Context], Any]
 Then = Callable[[], Any]
@@ -138,6 +141,43 @@ def test_an_error_inside_undoes_both_and_the_job_is_tried_again(
     assert run(app, job) == ("completed",)
     assert outcomes(job) == ["error", "completed"]
     assert orders() == 1
+
+
+@pytest.mark.parametrize("end", ["completed", "failed(error)"])
+def test_a_job_of_the_same_limit_starts_once_it_has_committed_or_rolled_back(
+    app: App, runner: str, order: str, end: str
+) -> None:
+    seen: list[tuple[str, str]] = []
+
+    def inside(tx: Any, ctx: dray.Context) -> None:
+        if ctx.job_id == first.id and end != "completed":
+            raise ValueError("rolled back")
+
+    def before(_: dray.Context) -> None:
+        seen.append((state_of(first), state_of(second)))
+
+    body = define(app, runner, order, inside, before=before, limit=1)
+    first, second = body.using(max_attempts=1).enqueue(), body.enqueue()
+
+    assert run(app, first, second) == (end, "completed")
+    assert seen == [("running", "queued"), (end, "running")]
+
+
+def test_the_slot_of_a_limit_is_free_while_the_body_goes_on_after_its_commit(app: App, order: str) -> None:
+    gate, threads = Gate(), list[int]()
+
+    def then() -> None:
+        if threading.get_ident() == threads[0]:
+            gate.pass_through()
+
+    body = define(app, "thread", order, then=then, before=lambda _: threads.append(threading.get_ident()), limit=1)
+    first, second = body.enqueue(), body.enqueue()
+
+    with app.worker(concurrency=2):
+        gate.await_arrival()
+        assert (ended(first), ended(second)) == ("completed", "completed")
+        assert len(set(threads)) == 2
+        gate.open()
 
 
 def test_a_result_that_cannot_be_stored_undoes_both(
@@ -437,6 +477,38 @@ def test_rolled_back_it_ends_as_its_body_does(app: App, url: str, kind: str, ord
     assert run(app, job) == ("completed",)
     assert (outcomes(job), orders()) == (["error", "completed"], 0)
     assert job.result(timeout=0) == "returned"
+
+
+@pytest.mark.parametrize("way", ["thread", "async", "driver", "async driver"])
+@pytest.mark.parametrize(("of_task", "heard_of"), [({"limit": 1}, ""), ({}, "default")], ids=["task's", "queue's"])
+def test_its_commit_tells_workers_that_may_wait_for_its_slot(
+    postgres_url: str, way: str, of_task: dict[str, Any], heard_of: str
+) -> None:
+    """A task's limit is for all queues. On SQLite every commit is heard."""
+    heard: list[str] = []
+
+    def then() -> None:  # the body goes on
+        for note in listener.notifies(timeout=LONG):
+            heard.append(note.payload)
+            if note.payload == heard_of:
+                return
+
+    with App(postgres_url) as app, psycopg.connect(postgres_url.partition("&schema")[0], autocommit=True) as listener:
+        app.init()
+        app.queue("default", limit=1)
+        if way in users.ALL:
+            beside.rows(postgres_url, "CREATE TABLE orders (n integer)")
+            body = on_own_connection(app, postgres_url, way, "commit", then, **of_task)
+        else:
+            body = define(app, way, "SELECT 1", then=then, **of_task)
+        job = body.enqueue()
+        db = core_of(app).backend.db
+        assert isinstance(db, PostgresDatabase)
+        listener.execute(f'LISTEN "{db._channels.work}"'.encode())
+
+        assert run(app, job) == ("completed",)
+
+    assert heard[-1] == heard_of  # before it, maybe, that the task has a limit now
 
 
 def test_a_lost_claim_is_refused_on_it_too(app: App, url: str, orders: Callable[[], int]) -> None:

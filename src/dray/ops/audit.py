@@ -35,6 +35,7 @@ RULES: dict[str, str] = {
     "turn": "a queued job takes turns if, and only if, it has a key",
     "counted": "limits count a job if, and only if, it runs and has a key or a limit",
     "limit": "no more jobs run at the same time than a limit allows, unless it was lowered since",
+    "rate": "no more attempts have started within a period than a rate allows, unless it was lowered since",
     # One another
     "edge": "a job that runs after another is there, and so is the other",
     "waiting-on": "a waiting job waits for as many parents as it counts, and for one at least",

@@ -191,6 +191,10 @@ class PollPolicy:
 
     def looked(self, *, found: bool) -> None:
         self.may_have_work = False
+        if not found:
+            # What the last claim did not get is gone, and not locked: another worker was faster. A rate wakes all
+            # workers at the same moment, and one that lost six times in a row would be deaf for 250 ms.
+            self._locked_pause = 0.0
         if found:
             self.pause, self._empty_looks = 0.0, 0
         elif self._is_woken and not self._is_active:

@@ -213,15 +213,17 @@ class Context:
         A lost claim raises `StaleClaim`: roll back.
         """
         execution = self._execution
-        backend, completion = execution.link.backend, self.completion(result)
-        backend.work.complete(execution.worker_id, completion, connection, new=execution.grown)
+        work, completion = execution.link.backend.work, self.completion(result)
+        room = execution.claim.gives_room_to
+        work.complete(execution.worker_id, completion, connection, new=execution.grown, room=room)
         self._is_sealed = True
 
     async def acomplete(self, *, connection: Any, result: Any = None) -> None:
         """As `complete`, for an asynchronous connection or session."""
         execution = self._execution
-        backend, completion = execution.link.backend, self.completion(result)
-        await backend.work.complete_async(execution.worker_id, completion, connection, new=execution.grown)
+        work, completion = execution.link.backend.work, self.completion(result)
+        room = execution.claim.gives_room_to
+        await work.complete_async(execution.worker_id, completion, connection, new=execution.grown, room=room)
         self._is_sealed = True
 
     def completion(self, result: Any) -> Settlement:
@@ -371,7 +373,8 @@ class Transaction(CleanExit):
             if error is None:
                 execution, work = self._execution, self._execution.link.backend.work
                 given = execution.worker_id, self._completion(self.result), connection
-                execution.fanout_pending = work.complete(*given, new=execution.grown)
+                room = execution.claim.gives_room_to
+                execution.fanout_pending = work.complete(*given, new=execution.grown, room=room)
         except BaseException as failure:
             self._sync.leave(failure)
             raise
@@ -398,7 +401,8 @@ class Transaction(CleanExit):
             if error is None:
                 execution, work = self._execution, self._execution.link.backend.work
                 given = execution.worker_id, self._completion(self.result), connection
-                execution.fanout_pending = await work.complete_async(*given, new=execution.grown)
+                room = execution.claim.gives_room_to
+                execution.fanout_pending = await work.complete_async(*given, new=execution.grown, room=room)
         except BaseException as failure:
             await self._async.__aexit__(type(failure), failure, failure.__traceback__)
             raise

@@ -183,6 +183,8 @@ class PostgresSession(Session):
         )
 
     def claim(self, worker_id: str, demand: Demand, turns: Turns) -> Later[Claimed]:
+        if not demand.queues:
+            return lambda: Claimed([])  # it serves all queues, and none was ready
         is_gated = self._is_gated
         if is_gated is None or turns.is_needed:
             return self._claim_gated(worker_id, demand, turns)

@@ -292,8 +292,12 @@ class AuditStore(Store):
             found = self._read(statement, limit=limit)
             return Oddities(rule, found[0][1] if found else 0, [row[0] for row in found])
 
+        def exceeded(rule: str, statement: str) -> Oddities:
+            found = self._read(statement, limit=limit)
+            ids = [f"{kind} of {scope} {name}" for scope, name, kind, _ in found]
+            return Oddities(rule, found[0][3] if found else 0, ids)
+
         wrong = self._read("audit_rollups", all=ALL, limit=limit)
-        over = self._read("audit_limits", limit=limit)
         return [
             *(Oddities("circle", 1, [row[0]]) for row in self._read("audit_circles", edges=_EDGES, reach=_REACH)),
             *(Oddities(rule, 1, [odd_id]) for rule, odd_id in self._read("audit_workers")),
@@ -301,9 +305,8 @@ class AuditStore(Store):
             repeated("unique-holder", "audit_unique"),
             repeated("step", "audit_steps"),
             repeated("slot-once", "audit_slots"),
-            Oddities(
-                "limit", over[0][3] if over else 0, [f"{kind} of {scope} {name}" for scope, name, kind, _ in over]
-            ),
+            exceeded("limit", "audit_limits"),
+            exceeded("rate", "audit_rates"),
             Oddities("rollup", wrong[0][2] if wrong else 0, [f"{span} {to_datetime(at)}" for span, at, _ in wrong]),
         ]
 

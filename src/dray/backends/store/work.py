@@ -254,23 +254,36 @@ class WorkStore(Store):
         return self._judge(worker_id, [settlement], written, [])
 
     def complete(
-        self, worker_id: str, settlement: Settlement, connection: Any, *, new: Sequence[NewJob] = ()
+        self,
+        worker_id: str,
+        settlement: Settlement,
+        connection: Any,
+        *,
+        new: Sequence[NewJob] = (),
+        room: Collection[str] = (),
     ) -> bool:
         """Ends one attempt, with the steps its body has added to its workflow, in a user's transaction: it counts if
-        they commit.
+        they commit. `room`: the queues in which jobs may wait for its end, see `Claim.gives_room_to`.
 
         `StaleClaim`: the claim is lost; nothing was written here, and their transaction must not be committed.
         Returns whether children may wait for the job: after the commit the next `graph.fan_out` frees them.
         """
         completion = self._completion(worker_id, settlement, new)
-        return self._db.join(connection, completion, ready={job.queue for job in new}, ended=True)
+        return self._db.join(connection, completion, ready={*room, *(job.queue for job in new)}, ended=True)
 
     async def complete_async(
-        self, worker_id: str, settlement: Settlement, connection: Any, *, new: Sequence[NewJob] = ()
+        self,
+        worker_id: str,
+        settlement: Settlement,
+        connection: Any,
+        *,
+        new: Sequence[NewJob] = (),
+        room: Collection[str] = (),
     ) -> bool:
         """As `complete`, for asynchronous connections too; see `jobs.enqueue_async`."""
+        ready = {*room, *(job.queue for job in new)}
         completion = self._completion(worker_id, settlement, new)
-        return await self._db.join_async(connection, completion, ready={job.queue for job in new}, ended=True)
+        return await self._db.join_async(connection, completion, ready=ready, ended=True)
 
     def _completion(self, worker_id: str, settlement: Settlement, new: Sequence[NewJob]) -> Callable[[Session], bool]:
         def work(tx: Session) -> bool:

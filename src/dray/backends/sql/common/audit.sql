@@ -170,6 +170,19 @@ SELECT scope, name, kind, count(*) OVER () FROM (
     HAVING count(*) > l.most AND max(h.started_at) > l.changed_at
 ) AS broken ORDER BY scope, name, kind LIMIT :limit
 
+-- name: audit_rates
+-- Rates of which more has started within a period than they allow, and how many are so; of a key: more of that key. The
+-- last start of such a period was made since the rate was changed: while too much has started before a change, nothing
+-- starts after it. Not one slice more than a period: where a clock was set back, that could be too many.
+SELECT scope, name, kind, count(*) OVER () FROM (
+    SELECT DISTINCT l.scope, l.name, l.kind FROM dray_limits AS l
+    JOIN dray_starts AS last ON last.scope = l.scope AND last.name = l.name AND last.period_us = l.period_us
+        AND (last.key = '') = (l.kind = 'rate')
+    WHERE l.in_force AND l.period_us > 0 AND last.at - $span_of(l.period_us) / 100 >= l.changed_at AND l.most < (
+        SELECT sum(s.n) FROM dray_starts AS s WHERE s.scope = l.scope AND s.name = l.name AND s.key = last.key
+            AND s.period_us = l.period_us AND s.at > last.at - $span_of(l.period_us) AND s.at <= last.at)
+) AS broken ORDER BY scope, name, kind LIMIT :limit
+
 -- name: audit_workers
 -- What does not hold of workers and duties.
 SELECT 'worker', CAST(id AS text) FROM dray_workers WHERE state NOT IN ('active', 'draining', 'stopped', 'dead')
