@@ -14,16 +14,16 @@ bounded number of hops and goes on from there the next time: 10,000 keys whose l
 from __future__ import annotations
 
 import heapq
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from dray.backends.database import Later, Row, Session
+from dray.backends.store.rooms import Candidate, Rooms
 from dray.instants import MILLISECOND, SECOND
 from dray.model.job import Claim
-from dray.model.limit import KEY_KINDS, Kind, Rule, opens_at
+from dray.model.limit import Kind, Rule
 
 _HOPS = 512  # keys that a claim looks at in one line
 _LEVEL_HOPS = 8  # what another priority costs, in hops
@@ -78,19 +78,6 @@ class Turns:
         self._places[line] = place
 
 
-class _Candidate(NamedTuple):
-    """A job that could start, before the jobs that rank after it."""
-
-    rank: tuple[int, int, str]  # its priority, negated; its time; its id
-    task: str
-    key: str | None
-    has_wrapped: bool = False  # it was found after the claim had begun with the first key again
-
-    @property
-    def id(self) -> str:
-        return self.rank[2]
-
-
 class Gated(NamedTuple):
     """What a claim from one queue brought."""
 
@@ -104,154 +91,6 @@ class Opening(NamedTuple):
 
     is_open: bool
     opens_at: int | None  # else: when to look again, by the database's clock; None: when something changes
-
-
-class _Scopes(NamedTuple):
-    """Whose rules count the jobs of a task in a queue: those of the task, of the queue, of both or of none."""
-
-    together: list[tuple[str, str]]  # scope and name of rules for all jobs
-    by_key: list[tuple[str, str]]  # and of those for each key
-
-
-@dataclass
-class _Rooms:
-    """How many more jobs may start now under each rule of a queue and its tasks."""
-
-    queue: str
-    rules: Sequence[Rule]
-    free: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
-    by_key: dict[tuple[str, str, str], int] = field(default_factory=dict[tuple[str, str, str], int])
-    opens_at: int | None = None  # the earliest time at which a rate lets something start
-    _scopes_of: dict[str, _Scopes] = field(default_factory=dict[str, _Scopes])
-
-    def count(self, tx: Session) -> Later[None]:
-        """Asks what runs and what has started; what is returned notes it, and forgets what was noted before."""
-        has_limits = any(rule.kind == Kind.LIMIT for rule in self.rules)
-        held: Later[list[Row]] = tx.later("held_counts") if has_limits else list[Row]
-        started = [
-            (rule, tx.later("starts_list", scope=rule.scope, name=rule.name, period_us=rule.period_us, key=""))
-            for rule in self.rules
-            if rule.kind == Kind.RATE
-        ]
-
-        def note() -> None:
-            self.free.clear()
-            self.by_key.clear()
-            running: Counter[tuple[str, str]] = Counter()
-            for task, queue, n in held():
-                running["task", task] += n
-                running["queue", queue] += n
-            for rule in self.rules:
-                if rule.kind == Kind.LIMIT:
-                    self._bound(rule, rule.most - running[rule.scope, rule.name])
-            for rule, rows in started:
-                self._note_starts(rule, rows())
-
-        return note
-
-    def _note_starts(self, rule: Rule, starts: list[Row]) -> None:
-        self._bound(rule, rule.most - sum(n for _, n in starts))
-        at = opens_at(starts, rule.most, rule.period_us)
-        if at is not None:
-            self.opens_at = at if self.opens_at is None else min(at, self.opens_at)
-
-    def _bound(self, rule: Rule, room: int) -> None:
-        scope = rule.scope, rule.name
-        self.free[scope] = min(room, self.free.get(scope, room))
-
-    def key_rules(self, task: str) -> dict[str, int | bool | None]:
-        """What the jobs of each key are limited to, as the statements take it."""
-        given: dict[str, int | bool | None] = {}
-        for scope, name in (("task", task), ("queue", self.queue)):
-            rules = [rule for rule in self.rules if (rule.scope, rule.name) == (scope, name)]
-            given[f"{scope}_key_limit"] = next((rule.most for rule in rules if rule.kind == Kind.KEY_LIMIT), None)
-            given[f"{scope}_has_key_rate"] = any(rule.kind == Kind.KEY_RATE for rule in rules)
-        return given
-
-    def note_key(self, task: str, key: str, of_task: int, of_queue: int) -> None:
-        """What was read of a key. What this claim has taken of it since is not forgotten."""
-        for scope in self._scopes(task).by_key:
-            self.by_key.setdefault((*scope, key), of_task if scope[0] == "task" else of_queue)
-
-    def is_closed(self, task: str) -> bool:
-        """Whether no job of a task may start, whatever its key."""
-        return min(self.free.get(("task", task), 1), self.free.get(("queue", self.queue), 1)) <= 0
-
-    def room(self, task: str, most: int) -> int:
-        """How many of `most` jobs of a task may start, whatever their keys."""
-        return max(0, min(most, self.free.get(("task", task), most), self.free.get(("queue", self.queue), most)))
-
-    def fits(self, each: _Candidate) -> bool:
-        """Whether there is room for a job."""
-        return all(self.free[scope] > 0 for scope in self._scopes(each.task).together) and all(
-            self.by_key[scope] > 0 for scope in self._keys(each)
-        )
-
-    def admit(self, each: _Candidate) -> bool:
-        """Takes the room that a job needs, if there is as much."""
-        if not self.fits(each):
-            return False
-        free, by_key = self.free, self.by_key
-        scopes, keys = self._scopes(each.task).together, self._keys(each)
-        for scope in scopes:
-            free[scope] -= 1
-        for scope in keys:
-            by_key[scope] -= 1
-        return True
-
-    def _keys(self, each: _Candidate) -> list[tuple[str, str, str]]:
-        return [] if each.key is None else [(*scope, each.key) for scope in self._scopes(each.task).by_key]
-
-    def _scopes(self, task: str) -> _Scopes:
-        found = self._scopes_of.get(task)
-        if found is None:
-            both = ("task", task), ("queue", self.queue)
-            rules = [rule for rule in self.rules if (rule.scope, rule.name) in both]
-            by_key = {(rule.scope, rule.name) for rule in rules if rule.kind in KEY_KINDS}
-            together = {(rule.scope, rule.name) for rule in rules if rule.kind not in KEY_KINDS}
-            found = self._scopes_of[task] = _Scopes(sorted(together), sorted(by_key))
-        return found
-
-    def is_limited(self, task: str) -> bool:
-        """Whether a rule counts the jobs of a task."""
-        scopes = self._scopes(task)
-        return bool(scopes.together or scopes.by_key)
-
-    def spans_queues(self, task: str) -> bool:
-        """Whether jobs of a task count for a limit that holds in other queues too."""
-        scopes = self._scopes(task)
-        return ("task", task) in scopes.together or ("task", task) in scopes.by_key
-
-    def locks(self, task: str) -> list[str]:
-        """The names of what has to be counted under a lock for all jobs of a task together."""
-        return [f"{scope}:{name}" for scope, name in self._scopes(task).together]
-
-    def key_locks(self, each: _Candidate) -> list[str]:
-        """And of what has to be for the key of this job."""
-        return [":".join(scope) for scope in self._keys(each)]
-
-    def admit_key(self, each: _Candidate) -> bool:
-        """Takes the room that a job needs of its key, if there is as much."""
-        keys = self._keys(each)
-        if any(self.by_key[scope] <= 0 for scope in keys):
-            return False
-        for scope in keys:
-            self.by_key[scope] -= 1
-        return True
-
-    def starts(self, claims: Iterable[Claim]) -> list[tuple[str, str, str, int, int]]:
-        """What these claims spend: scope, name, key, period and number, as `starts_add` takes them."""
-        spent: Counter[tuple[str, str, str, int]] = Counter()
-        rates = [rule for rule in self.rules if rule.period_us]
-        for claim in claims if rates else ():
-            for rule in rates:
-                if (rule.scope, rule.name) not in {("task", claim.task), ("queue", self.queue)}:
-                    continue
-                if rule.kind == Kind.RATE:
-                    spent[rule.scope, rule.name, "", rule.period_us] += 1
-                elif rule.kind == Kind.KEY_RATE and claim.key is not None:
-                    spent[rule.scope, rule.name, claim.key, rule.period_us] += 1
-        return [(*what, n) for what, n in sorted(spent.items())]
 
 
 class _Line(NamedTuple):
@@ -288,8 +127,8 @@ class Gate:
         return [_Line(task, bool(keyed), top) for task, keyed, top in self._asked[1]() if task in self._known]
 
     @cached_property
-    def _rooms(self) -> _Rooms:
-        return _Rooms(self._queue, [Rule(*row) for row in self._asked[0]()])
+    def _rooms(self) -> Rooms:
+        return Rooms(self._queue, [Rule(*row) for row in self._asked[0]()])
 
     def first(self) -> str | None:
         """The job that could start first; None: none is found with the hops of one claim."""
@@ -350,8 +189,8 @@ class Gate:
             self._goes_on = True
             self._ready = [line for line in self._ready if locked.issuperset(self._rooms.locks(line.task))]
 
-    def _choose(self, limit: int, ahead: int, in_turn: int) -> tuple[list[_Candidate], bool]:
-        chosen: list[_Candidate] = []
+    def _choose(self, limit: int, ahead: int, in_turn: int) -> tuple[list[Candidate], bool]:
+        chosen: list[Candidate] = []
         most = {line: limit + self._more(line, ahead, in_turn) for line in self._ready}
         of_line = {(line.task, line.is_keyed): count for line, count in most.items()}
         # One more of each line than may be taken: what comes after it waits too.
@@ -365,7 +204,7 @@ class Gate:
                 break
         return chosen, False
 
-    def _with_locked_keys(self, chosen: list[_Candidate]) -> list[_Candidate]:
+    def _with_locked_keys(self, chosen: list[Candidate]) -> list[Candidate]:
         """Those whose keys still have room once they are locked."""
         if self._tx.claims_alone:
             return chosen
@@ -403,9 +242,9 @@ class Gate:
             return 0
         return in_turn if line.is_keyed else ahead
 
-    def _in_order(self, most: Mapping[_Line, int]) -> Iterator[_Candidate]:
+    def _in_order(self, most: Mapping[_Line, int]) -> Iterator[Candidate]:
         """Jobs by priority; those of one priority by their time, of a line with keys in turns. `most`: of a line."""
-        lines: list[tuple[tuple[int, int, str], int, _Candidate, Iterator[_Candidate]]] = []
+        lines: list[tuple[tuple[int, int, str], int, Candidate, Iterator[Candidate]]] = []
         for number, each in enumerate(self._ready):
             room = self._rooms.room(each.task, most[each])
             if room:
@@ -422,12 +261,12 @@ class Gate:
             else:
                 heapq.heapreplace(lines, (following.rank, number, following, line))
 
-    def _plain(self, task: str, most: int) -> Iterator[_Candidate]:
+    def _plain(self, task: str, most: int) -> Iterator[Candidate]:
         asked = self._asked_plain.get(task) or self._tx.later("line_plain", **self._line(task), limit=most)
         for priority, run_at, job_id in asked()[:most]:
-            yield _Candidate((-priority, run_at, job_id), task, None)
+            yield Candidate((-priority, run_at, job_id), task, None)
 
-    def _keyed(self, given_line: _Line, most: int) -> Iterator[_Candidate]:
+    def _keyed(self, given_line: _Line, most: int) -> Iterator[Candidate]:
         """The jobs of a line with keys: by priority, then one of each key that has room, then one more of each."""
         task = given_line.task
         line = self._queue, task
@@ -438,7 +277,7 @@ class Gate:
             self._left[line] = place
             priority = self._level(task, place.priority + 1)
         while priority is not None:
-            opened: list[_Candidate] = []
+            opened: list[Candidate] = []
             hops -= _LEVEL_HOPS
             way = {"priority": priority, "limit": most}
             parts = self._parts(line, priority, place)
@@ -456,7 +295,7 @@ class Gate:
                     self._rooms.note_key(task, key, of_task, of_queue)
                     if of_task > 0 and of_queue > 0:
                         rank = (-priority, run_at, job_id)
-                        opened.append(_Candidate(rank, task, key, has_wrapped))
+                        opened.append(Candidate(rank, task, key, has_wrapped))
                         yield opened[-1]
                     if n >= hops:
                         self._rest(line, _Place(priority, key, has_wrapped))
@@ -500,12 +339,14 @@ class Gate:
     def _laps(
         self,
         line: Line,
-        opened: Sequence[_Candidate],
+        opened: Sequence[Candidate],
         way: Mapping[str, Any],
         sent: Mapping[str, Later[list[Row]]],
-    ) -> Iterator[_Candidate]:
+    ) -> Iterator[Candidate]:
         given = {**self._line(line[1]), **way}
-        asked = [(each, sent.get(each.key or "") or self._tx.later("turn_more", **given, key=each.key)) for each in opened]
+        asked = [
+            (each, sent.get(each.key or "") or self._tx.later("turn_more", **given, key=each.key)) for each in opened
+        ]
         jobs = [(each, rows()) for each, rows in asked]
         self._turns.has_few(line, [each.key for each in opened if each.key is not None])
         for lap in range(1, max((len(rows) for _, rows in jobs), default=0)):
@@ -517,7 +358,7 @@ class Gate:
         self._goes_on = True
         self._turns.rest_at(line, place)
 
-    def _remember(self, each: _Candidate) -> None:
+    def _remember(self, each: Candidate) -> None:
         line = self._queue, each.task
         key = each.key or ""
         self._turns.took(line, key)

@@ -1,0 +1,173 @@
+"""How many more jobs may start now under each rule of a queue and its tasks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from dray.backends.database import Later, Row, Session
+from dray.model.job import Claim
+from dray.model.limit import KEY_KINDS, Kind, Rule, opens_at
+
+
+class Candidate(NamedTuple):
+    """A job that could start, before the jobs that rank after it."""
+
+    rank: tuple[int, int, str]  # its priority, negated; its time; its id
+    task: str
+    key: str | None
+    has_wrapped: bool = False  # it was found after the claim had begun with the first key again
+
+    @property
+    def id(self) -> str:
+        return self.rank[2]
+
+
+class _Scopes(NamedTuple):
+    """Whose rules count the jobs of a task in a queue: those of the task, of the queue, of both or of none."""
+
+    together: list[tuple[str, str]]  # scope and name of rules for all jobs
+    by_key: list[tuple[str, str]]  # and of those for each key
+
+
+@dataclass
+class Rooms:
+    """How many more jobs may start now under each rule of a queue and its tasks."""
+
+    queue: str
+    rules: Sequence[Rule]
+    free: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+    by_key: dict[tuple[str, str, str], int] = field(default_factory=dict[tuple[str, str, str], int])
+    opens_at: int | None = None  # the earliest time at which a rate lets something start
+    _scopes_of: dict[str, _Scopes] = field(default_factory=dict[str, _Scopes])
+
+    def count(self, tx: Session) -> Later[None]:
+        """Asks what runs and what has started; what is returned notes it, and forgets what was noted before."""
+        has_limits = any(rule.kind == Kind.LIMIT for rule in self.rules)
+        held: Later[list[Row]] = tx.later("held_counts") if has_limits else list[Row]
+        started = [
+            (rule, tx.later("starts_list", scope=rule.scope, name=rule.name, period_us=rule.period_us, key=""))
+            for rule in self.rules
+            if rule.kind == Kind.RATE
+        ]
+
+        def note() -> None:
+            self.free.clear()
+            self.by_key.clear()
+            running: Counter[tuple[str, str]] = Counter()
+            for task, queue, n in held():
+                running["task", task] += n
+                running["queue", queue] += n
+            for rule in self.rules:
+                if rule.kind == Kind.LIMIT:
+                    self._bound(rule, rule.most - running[rule.scope, rule.name])
+            for rule, rows in started:
+                self._note_starts(rule, rows())
+
+        return note
+
+    def _note_starts(self, rule: Rule, starts: list[Row]) -> None:
+        self._bound(rule, rule.most - sum(n for _, n in starts))
+        at = opens_at(starts, rule.most, rule.period_us)
+        if at is not None:
+            self.opens_at = at if self.opens_at is None else min(at, self.opens_at)
+
+    def _bound(self, rule: Rule, room: int) -> None:
+        scope = rule.scope, rule.name
+        self.free[scope] = min(room, self.free.get(scope, room))
+
+    def key_rules(self, task: str) -> dict[str, int | bool | None]:
+        """What the jobs of each key are limited to, as the statements take it."""
+        given: dict[str, int | bool | None] = {}
+        for scope, name in (("task", task), ("queue", self.queue)):
+            rules = [rule for rule in self.rules if (rule.scope, rule.name) == (scope, name)]
+            given[f"{scope}_key_limit"] = next((rule.most for rule in rules if rule.kind == Kind.KEY_LIMIT), None)
+            given[f"{scope}_has_key_rate"] = any(rule.kind == Kind.KEY_RATE for rule in rules)
+        return given
+
+    def note_key(self, task: str, key: str, of_task: int, of_queue: int) -> None:
+        """What was read of a key. What this claim has taken of it since is not forgotten."""
+        for scope in self._scopes(task).by_key:
+            self.by_key.setdefault((*scope, key), of_task if scope[0] == "task" else of_queue)
+
+    def is_closed(self, task: str) -> bool:
+        """Whether no job of a task may start, whatever its key."""
+        return min(self.free.get(("task", task), 1), self.free.get(("queue", self.queue), 1)) <= 0
+
+    def room(self, task: str, most: int) -> int:
+        """How many of `most` jobs of a task may start, whatever their keys."""
+        return max(0, min(most, self.free.get(("task", task), most), self.free.get(("queue", self.queue), most)))
+
+    def fits(self, each: Candidate) -> bool:
+        """Whether there is room for a job."""
+        return all(self.free[scope] > 0 for scope in self._scopes(each.task).together) and all(
+            self.by_key[scope] > 0 for scope in self._keys(each)
+        )
+
+    def admit(self, each: Candidate) -> bool:
+        """Takes the room that a job needs, if there is as much."""
+        if not self.fits(each):
+            return False
+        free, by_key = self.free, self.by_key
+        scopes, keys = self._scopes(each.task).together, self._keys(each)
+        for scope in scopes:
+            free[scope] -= 1
+        for scope in keys:
+            by_key[scope] -= 1
+        return True
+
+    def _keys(self, each: Candidate) -> list[tuple[str, str, str]]:
+        return [] if each.key is None else [(*scope, each.key) for scope in self._scopes(each.task).by_key]
+
+    def _scopes(self, task: str) -> _Scopes:
+        found = self._scopes_of.get(task)
+        if found is None:
+            both = ("task", task), ("queue", self.queue)
+            rules = [rule for rule in self.rules if (rule.scope, rule.name) in both]
+            by_key = {(rule.scope, rule.name) for rule in rules if rule.kind in KEY_KINDS}
+            together = {(rule.scope, rule.name) for rule in rules if rule.kind not in KEY_KINDS}
+            found = self._scopes_of[task] = _Scopes(sorted(together), sorted(by_key))
+        return found
+
+    def is_limited(self, task: str) -> bool:
+        """Whether a rule counts the jobs of a task."""
+        scopes = self._scopes(task)
+        return bool(scopes.together or scopes.by_key)
+
+    def spans_queues(self, task: str) -> bool:
+        """Whether jobs of a task count for a limit that holds in other queues too."""
+        scopes = self._scopes(task)
+        return ("task", task) in scopes.together or ("task", task) in scopes.by_key
+
+    def locks(self, task: str) -> list[str]:
+        """The names of what has to be counted under a lock for all jobs of a task together."""
+        return [f"{scope}:{name}" for scope, name in self._scopes(task).together]
+
+    def key_locks(self, each: Candidate) -> list[str]:
+        """And of what has to be for the key of this job."""
+        return [":".join(scope) for scope in self._keys(each)]
+
+    def admit_key(self, each: Candidate) -> bool:
+        """Takes the room that a job needs of its key, if there is as much."""
+        keys = self._keys(each)
+        if any(self.by_key[scope] <= 0 for scope in keys):
+            return False
+        for scope in keys:
+            self.by_key[scope] -= 1
+        return True
+
+    def starts(self, claims: Iterable[Claim]) -> list[tuple[str, str, str, int, int]]:
+        """What these claims spend: scope, name, key, period and number, as `starts_add` takes them."""
+        spent: Counter[tuple[str, str, str, int]] = Counter()
+        rates = [rule for rule in self.rules if rule.period_us]
+        for claim in claims if rates else ():
+            for rule in rates:
+                if (rule.scope, rule.name) not in {("task", claim.task), ("queue", self.queue)}:
+                    continue
+                if rule.kind == Kind.RATE:
+                    spent[rule.scope, rule.name, "", rule.period_us] += 1
+                elif rule.kind == Kind.KEY_RATE and claim.key is not None:
+                    spent[rule.scope, rule.name, claim.key, rule.period_us] += 1
+        return [(*what, n) for what, n in sorted(spent.items())]
