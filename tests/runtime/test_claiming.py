@@ -28,6 +28,18 @@ def test_of_jobs_with_keys_at_most_one_for_each_slot_and_10_ms_of_work_are_claim
     assert demand.ahead >= in_turn
 
 
+def test_a_claim_that_took_all_it_may_in_turn_is_not_short_of_jobs() -> None:
+    policy = ClaimPolicy(4, None, ("task",), random.Random(1), None)
+    policy.body_took(5_000)
+    first = policy.demand(0)
+
+    policy.claimed(first, first.limit + first.ahead_in_turn, has_keys=True)
+    assert policy.demand(7).ahead_in_turn == 1  # it fills up before a slot is free
+
+    policy.claimed(first, first.limit + first.ahead_in_turn - 1, has_keys=True)
+    assert policy.demand(7).ahead == 0
+
+
 def called(policy: PollPolicy) -> bool:
     """A commit wakes it. Returns whether it claims without a look."""
     policy.woken(by_change=True, by_ring=False)

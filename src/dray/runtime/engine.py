@@ -359,7 +359,8 @@ class Engine:
             self._events.expired(answer.expired)
         if answer.fan_out.left:
             self._go_on_telling(answer.fan_out)
-        self._claim_policy.claimed(demand, len(answer.claims))
+        has_keys = any(claim.key is not None for claim in answer.claims)
+        self._claim_policy.claimed(demand, len(answer.claims), has_keys=has_keys)
         self._dispatch(answer.claims)
         if any_final:
             self._tell_done()
