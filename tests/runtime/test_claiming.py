@@ -8,7 +8,7 @@ import pytest
 
 from dray.backends.database import Rivalry
 from dray.instants import MILLISECOND, SECOND
-from dray.runtime.claiming import ClaimPolicy, PollPolicy, YieldPolicy
+from dray.runtime.claiming import AHEAD, ClaimPolicy, PollPolicy, YieldPolicy
 
 
 @pytest.mark.parametrize(
@@ -245,3 +245,18 @@ def test_a_wait_counts_for_the_next_exchange_and_no_longer() -> None:
 
     assert free(policy, 20) > 0
     assert free(policy, 30) == 0.0
+
+
+def test_outcomes_are_written_by_halves_of_what_may_be_in_flight_while_bodies_are_short() -> None:
+    policy = ClaimPolicy(8, None, ("noop",), random.Random(1), None)
+    assert policy.batch == 8  # how long bodies take is not known yet
+
+    policy.body_took(5)
+    assert policy.batch == (8 + AHEAD) // 2
+
+    policy.stop_claiming_ahead()
+    assert policy.batch == 8  # all slots at once
+
+
+def test_a_worker_with_thousands_of_slots_writes_a_bounded_number_of_outcomes_at_once() -> None:
+    assert ClaimPolicy(3_000, None, ("noop",), random.Random(1), None).batch == 500

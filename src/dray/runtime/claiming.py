@@ -14,10 +14,11 @@ from dray.model.job import Demand
 from dray.model.settlement import Rng
 from dray.model.values import check_name, shown
 
-AHEAD = 250  # jobs; while one half runs, the other is claimed
+AHEAD = 500  # jobs; while one half runs, the other is written and claimed
 AHEAD_US = 50 * MILLISECOND  # of work
 _AHEAD_IN_TURN_US = 10 * MILLISECOND  # of jobs with keys: this much longer a key that is new waits for its turn
 _WEIGHTED_AHEAD = 10  # jobs that one turn of a weighted queue may claim ahead
+_MOST_OUTCOMES = 500  # in one transaction
 _SHORT_US = 500  # bodies that take less are over before another thread is awake
 _MAX_WEIGHT = 1_000_000
 
@@ -58,6 +59,13 @@ class ClaimPolicy:
     def are_short(self) -> bool:
         """Whether bodies have been short lately."""
         return self._mean_us is not None and self._mean_us < _SHORT_US
+
+    @property
+    def batch(self) -> int:
+        """How many outcomes to write at once: half of what may be in flight, so that bodies run the other half while
+        the database works. With all at once the slots had nothing to do meanwhile, and the engine nothing to write
+        while they ran: a worker ran no-ops at two thirds of its rate."""
+        return min(_MOST_OUTCOMES, max(self.concurrency, (self.concurrency + self._ahead()) // 2))
 
     def stop_claiming_ahead(self) -> None:
         """A body takes much longer than the ones before it. Claims nothing ahead until bodies are short again."""

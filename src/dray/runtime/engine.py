@@ -46,7 +46,6 @@ from dray.runtime.runners import Runner
 from dray.task.task import Task
 from dray.wording import counted, short_id
 
-_BATCH = 500  # outcomes in one transaction
 _STALE_AHEAD = SECOND // 4  # after the last claim, when jobs claimed ahead that have not started go back
 _FULL_PAUSE = 0.25  # seconds in which a worker without a free slot ignores wake-ups
 _ISOLATED_PAUSE = 5 * SECOND  # for a job that may run in a child process only, while none can be started
@@ -255,8 +254,8 @@ class Engine:
         if inbox.is_poked:
             inbox.is_poked = False
             self._poll_policy.may_have_work = True
-        ended = inbox.ended
-        while ended and len(self._in_flight.outcomes) < _BATCH:
+        ended, batch = inbox.ended, self._claim_policy.batch
+        while ended and len(self._in_flight.outcomes) < batch:
             execution, settlement = ended.popleft()
             if execution.started is not None:
                 ended_at = self._clock.steady() if settlement is None else settlement.finished
