@@ -272,12 +272,18 @@ class PostgresSession(Session):
         return in_order
 
     def settle(self, endings: Sequence[SettlementRow]) -> Later[list[SettledRow]]:
-        written = self._send(self.catalogue["job_settle"], [_settled(each) for each in endings])
+        completions = [_completed(each) for each in endings if each.settlement.state == State.COMPLETED]
+        others = [_settled(each) for each in endings if each.settlement.state != State.COMPLETED]
+        written = [
+            self._send(self.catalogue[name], given)
+            for name, given in (("job_complete", completions), ("job_settle", others))
+            if given
+        ]
         marked = self.later("fanout_mark", ids=[each.settlement.id for each in endings])
 
         def answer() -> list[SettledRow]:
             parents = {row[0] for row in marked()}
-            return [SettledRow(job_id, state, job_id in parents) for job_id, state in written()]
+            return [SettledRow(job_id, state, job_id in parents) for rows in written for job_id, state in rows()]
 
         return answer
 
@@ -309,40 +315,42 @@ def _filled(statement: Statement, row: Row) -> dict[str, Any]:
     return {c: v for c, v in zip(statement.columns, row, strict=True) if v is not None}
 
 
-def _settled(ending: SettlementRow) -> dict[str, Any]:
-    """A settlement with no more than it says: most are plain completions, and the server parses what we send."""
+def _completed(ending: SettlementRow) -> dict[str, Any]:
+    """A settlement with no more than it says: the server parses what we send."""
     s, worker_id, started_age, finished_age = ending
-    given: dict[str, Any] = {
-        "id": s.id,
-        "worker_id": worker_id,
-        "claim": s.claim,
-        "state": s.state,
-        "finished_age_us": finished_age,
-    }
+    given: dict[str, Any] = {"id": s.id, "worker_id": worker_id, "claim": s.claim, "finished_age_us": finished_age}
     if s.result is not None:
         given["result"] = s.result
     if started_age is not None:
         given["started_age_us"] = started_age
     if s.drops_args:
         given["drops_args"] = True
-    if s.state != State.COMPLETED:
-        said = {
-            "reason": s.reason,
-            "delay_us": s.delay_us,
-            "gives_back": int(s.gives_back) or None,
-            "crash": int(s.counts_crash) or None,
-            "error": s.error,
-            "error_key": s.error_key,
-            "outcome": s.outcome,
-            "error_type": s.error_type,
-            "error_message": s.error_message,
-            "traceback": s.traceback,
-            "error_class": s.error_class,
-            "keeps_error": s.keeps_error or None,
-            "key": s.key,
-        }
-        given |= {key: value for key, value in said.items() if value is not None}
     return given
+
+
+def _settled(ending: SettlementRow) -> dict[str, Any]:
+    """The same for an attempt that did not complete."""
+    s = ending.settlement
+    said = {
+        "reason": s.reason,
+        "delay_us": s.delay_us,
+        "gives_back": int(s.gives_back) or None,
+        "crash": int(s.counts_crash) or None,
+        "error": s.error,
+        "error_key": s.error_key,
+        "outcome": s.outcome,
+        "error_type": s.error_type,
+        "error_message": s.error_message,
+        "traceback": s.traceback,
+        "error_class": s.error_class,
+        "keeps_error": s.keeps_error or None,
+        "key": s.key,
+    }
+    return {
+        **_completed(ending),
+        "state": s.state,
+        **{key: value for key, value in said.items() if value is not None},
+    }
 
 
 @lru_cache(maxsize=1_000)

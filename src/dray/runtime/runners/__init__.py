@@ -115,7 +115,7 @@ class Line:
     A job claimed later may be more urgent than those that wait here: a parent has just freed it, or it was just
     enqueued. It goes before the jobs of its queue that have a lower priority.
 
-    A slot that finds one waiting takes it without a lock. With bodies of a few microseconds, two slots run them all:
+    A slot that finds one waiting takes it without a lock. With bodies of a few microseconds, one slot runs them all:
     each slot more that is awake only waits for the GIL, and makes the engine wait for it.
     """
 

@@ -23,7 +23,7 @@ from dray.runtime import body, outcome
 from dray.runtime.execution import Execution, Interrupted
 from dray.runtime.runners import Line, Report, Runner
 
-_AWAKE = 2  # slots that are enough for short bodies
+_AWAKE = 1  # slots for short bodies: two wait for each other's GIL, and a drain took a tenth longer
 _LONG_SLICE = 0.05  # seconds; a thread that asks for the GIL meanwhile waits for as long, if no other gives it away
 _PATIENCE = 2 * MILLISECOND  # until all slots are woken for bodies that were expected to be short
 

@@ -153,6 +153,29 @@ SELECT
         WHERE NOT EXISTS (SELECT 1 FROM dray_queues WHERE name = q.value AND paused_at IS NOT NULL) AND $gated(q.value)
     ) END
 
+-- name: job_complete
+-- rows: id, worker_id, claim, result, drops_args, started_age_us, finished_age_us
+-- The happy end of attempts: as `job_settle`, without all that is about other ends.
+WITH given AS MATERIALIZED (
+    SELECT r.*, m.now, m.now - r.started_age_us * interval '1 microsecond' AS started_at,
+        m.now - r.finished_age_us * interval '1 microsecond' AS finished_at
+    FROM (SELECT $now AS now) AS m CROSS JOIN json_to_recordset(CAST(:rows AS json)) AS r(id uuid, worker_id uuid,
+        claim integer, result text, drops_args boolean, started_age_us bigint, finished_age_us bigint)
+), locked AS MATERIALIZED (
+    SELECT g.* FROM (SELECT * FROM given ORDER BY id) AS g CROSS JOIN LATERAL (
+        SELECT 1 FROM dray_jobs AS j
+        WHERE j.id = g.id AND (j.worker_id, j.claim, j.state) IS NOT DISTINCT FROM (g.worker_id, g.claim, 'running')
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS held
+)
+UPDATE dray_jobs AS j SET
+    state = 'completed', finished_at = g.finished_at, started_at = coalesce(g.started_at, j.started_at),
+    updated_at = g.now, result = g.result, error = NULL, error_key = NULL, held = FALSE,
+    args = CASE WHEN g.drops_args THEN NULL ELSE j.args END,
+    unique_lock = CASE WHEN j.unique_until > g.now THEN j.unique_lock END
+FROM locked AS g WHERE j.id = g.id AND j.id = ANY (ARRAY(SELECT id FROM locked))
+RETURNING CAST(j.id AS text), j.state
+
 -- name: job_settle
 -- rows: id, worker_id, claim, state, final, reason, delay_us, gives_back, crash, result, drops_args, error, started_age_us, finished_age_us, outcome, error_type, error_message, traceback, keeps_error, error_key, error_class, key
 -- Ends attempts, each by its own claim, and records them. Ids in order; a row that another open transaction holds is
