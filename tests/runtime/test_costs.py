@@ -115,7 +115,13 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> Statements:
 def transactions(app: App, statements: Statements) -> int:
     """Returns how many transactions have written so far; on PostgreSQL by its transaction counter."""
     if app.url.startswith("sqlite:"):
-        return sum("COMMIT" in text for text in statements.sent)  # BEGIN is tried until the lock is free
+        last: dict[str, str] = {}
+        begun = 0
+        for sender, text in zip(statements.senders, statements.sent, strict=True):
+            is_new = last.get(sender) != text  # a thread that finds the lock taken sends BEGIN until it has it
+            begun += is_new and "BEGIN IMMEDIATE" in text
+            last[sender] = text
+        return begun
     return int(sql(app, "SELECT pg_current_xact_id()::text")[0][0])
 
 
