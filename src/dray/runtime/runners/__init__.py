@@ -211,6 +211,9 @@ class Line:
 def in_order(waiting: Sequence[E], coming: Sequence[E]) -> list[E]:
     """Both in one line: each that comes stands before those of its queue that have a lower priority."""
     line = [*waiting]
+    lowest = min((each.claim.priority for each in waiting if each is not None), default=0)
+    if not any(each is not None and each.claim.priority > lowest for each in coming):
+        return [*line, *coming]  # mostly all have one priority: a place for each need not be looked for
     for new in coming:
         place = next((n for n, old in enumerate(line) if _is_more_urgent(new, old)), len(line))
         line.insert(place, new)
