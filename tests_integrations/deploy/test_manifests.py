@@ -17,6 +17,7 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
+from docker.utils.build import exclude_paths
 
 from dray import App
 from dray.app_interface import core_of
@@ -51,6 +52,28 @@ def _lint(program: str, *words: str) -> None:
 def test_linters_find_nothing_in_the_image_and_in_compose() -> None:
     _lint("hadolint", str(DEPLOY / "Dockerfile"))
     _lint("check-jsonschema", "--builtin-schema", "vendor.compose-spec", str(DEPLOY / "compose.yaml"))
+
+
+def test_the_build_sees_the_code_and_nothing_else(tmp_path: Path) -> None:
+    """By the rules of Docker's own client."""
+    needed = {"requirements.txt", "tasks.py", "shop/__init__.py", "shop/orders/mail.py", "shop/orders/mail.html"}
+    secret = {
+        *(".env", ".env.local", "shop/.env", "shop/orders/.env", ".git/config", ".git/hooks/update.py", ".netrc"),
+        *(".venv/bin/activate", ".venv/lib/python3.13/site-packages/dray.py", "venv/lib/pip.py", "dray.db", "id_rsa"),
+        *("shop/__pycache__/mail.cpython-313.pyc", "shop/.ipynb_checkpoints/mail.py", "node_modules/gyp/gyp.py"),
+        *("dump.sql", "Dockerfile", "compose.yaml"),
+    }
+    for name in needed | secret:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    lines = (DEPLOY / ".dockerignore").read_text().splitlines()
+    patterns = [line for line in lines if line and not line.startswith("#")]
+    found = exclude_paths(str(tmp_path), patterns, dockerfile="")
+    sent = {name for name in found if (tmp_path / name).is_file()}
+
+    assert sent == needed
+    copied = re.findall(r"^COPY (?!--from)(\S+)", (DEPLOY / "Dockerfile").read_text(), re.M)
+    assert copied == ["requirements.txt", "."]
 
 
 def test_manifests_are_what_kubernetes_takes() -> None:
