@@ -194,10 +194,11 @@ def test_all_other_queries_can_be_parsed() -> None:
 
 
 @pytest.mark.parametrize("manifest", ["keda.yaml", "hpa.yaml"])
-def test_workers_are_added_for_jobs_that_wait_and_not_for_those_of_paused_queues(url: str, manifest: str) -> None:
+def test_workers_are_added_for_jobs_that_wait_and_not_for_those_of_paused_queues(
+    made_url: str, manifest: str
+) -> None:
     query = _scalers()[manifest]
-    with App(url) as app:
-        app.init()
+    with App(made_url) as app:
         for queue in ("held", "mail"):
             app.enqueue("send", queue=queue)
         put_back(app, "jobs", "run_at", 60 * SECOND)
