@@ -21,6 +21,22 @@ _numbers = itertools.count(1)
 _SERVER = pytest.StashKey[Server]()
 
 
+# What takes longest comes first: last, it would be waited for.
+_LONG = tuple(
+    f"tests_integrations/{name}.py"
+    for name in (
+        *("django/test_djangos_own", "django/test_runners", "django/test_commands", "mcp/test_transports"),
+        *("django/test_servers", "connections/test_kinds", "telemetry/test_page", "django/test_docs"),
+        *("fastapi/test_lifespan", "fastapi/test_transaction"),
+    )
+)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: next((n for n, file in enumerate(_LONG) if item.nodeid.startswith(file)), len(_LONG)))
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """One server for the whole run, before the processes start that use it."""
     for folder in in_memory():
