@@ -58,7 +58,7 @@ BESIDE := PYTHONDONTWRITEBYTECODE= .venv-integrations/bin/python -m pytest tests
 
 test-integrations: .venv-integrations/ready  ## Django, FastAPI, Flask, telemetry, MCP, deployment: with the real ones
 	.venv-integrations/bin/pyright -p tests_integrations
-	$(BESIDE) -n 4 --dist loadfile $(call again,$(BESIDE) --randomly-seed=last)
+	$(BESIDE) -n 4 --dist loadfile --no-loadscope-reorder $(call again,$(BESIDE) --randomly-seed=last)
 
 check: $(VENV)/ready  ## style, types, layers, SQL statements, lazy imports
 	$(BIN)/ruff check .

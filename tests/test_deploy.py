@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import pytest
@@ -21,12 +22,16 @@ UNIT = DEPLOY / "dray-worker.service"
 ROOT = DEPLOY.parent
 
 
-@pytest.fixture
-def unit() -> dict[str, str]:
+def section(name: str) -> dict[str, str]:
     reader = configparser.ConfigParser(interpolation=None, strict=True)
     reader.optionxform = str  # pyright: ignore[reportAttributeAccessIssue]
     reader.read_string(UNIT.read_text())
-    return dict(reader["Service"])
+    return dict(reader[name])
+
+
+@pytest.fixture
+def unit() -> dict[str, str]:
+    return section("Service")
 
 
 def test_the_unit_starts_a_worker_and_lets_it_end(unit: dict[str, str]) -> None:
@@ -39,6 +44,11 @@ def test_the_unit_starts_a_worker_and_lets_it_end(unit: dict[str, str]) -> None:
     assert int(unit["TimeoutStartSec"]) > given["grace"] + 15
     assert (unit["Type"], unit["NotifyAccess"], unit["KillMode"]) == ("notify", "main", "mixed")
     assert int(unit["WatchdogSec"]) >= 30
+
+
+def test_a_worker_that_fails_is_never_given_up(unit: dict[str, str]) -> None:
+    assert (unit["Restart"], int(unit["RestartSec"])) == ("always", 2)
+    assert section("Unit")["StartLimitIntervalSec"] == "0"
 
 
 def test_systemd_reads_the_unit(tmp_path: Path) -> None:
@@ -81,13 +91,18 @@ def test_the_image_runs_a_worker_that_is_not_root_and_hears_signals() -> None:
 
 
 def test_the_procfile_names_commands_that_there_are() -> None:
-    lines = dict(line.split(": ", 1) for line in (DEPLOY / "Procfile").read_text().splitlines())
-
-    assert set(lines) == {"release", "web", "worker"}
-    for line in lines.values():
-        program, *words = shlex.split(line.replace("$PORT", "8000"))
+    written = (DEPLOY / "Procfile").read_text()
+    given = {"PORT": "8000", "PUBLIC_HOST": "shop.example.com"}
+    lines = dict(line.split(": ", 1) for line in Template(written).substitute(given).splitlines())
+    found: dict[str, dict[str, Any]] = {}
+    for name, line in lines.items():
+        program, *words = shlex.split(line)
         assert program == "dray"
-        parsed(words)
+        found[name] = parsed(words)
+
+    assert set(found) == {"release", "web", "worker"}
+    assert (found["web"]["port"], found["web"]["allow_host"]) == (8000, ("shop.example.com",))
+    assert written in (ROOT / "docs" / "how-to" / "deploy.md").read_text()
 
 
 def _targets(board: dict[str, Any]) -> list[str]:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import psycopg
 
-from tests.conftest import TABLES, Schemas
+from tests.schemas import TABLES, Schemas
 
 
 def test_a_schema_is_used_again(schemas: Schemas) -> None:

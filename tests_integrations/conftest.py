@@ -4,17 +4,37 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 from collections.abc import Generator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
+from dray.backends import open_backend
+from tests.schemas import Schemas
 from tests.server import TEMPLATE, Server, in_database, in_memory
 
 _numbers = itertools.count(1)
 _SERVER = pytest.StashKey[Server]()
+
+
+# What takes longest comes first: last, it would be waited for.
+_LONG = tuple(
+    f"tests_integrations/{name}.py"
+    for name in (
+        *("django/test_djangos_own", "django/test_runners", "django/test_commands", "mcp/test_transports"),
+        *("django/test_servers", "connections/test_kinds", "telemetry/test_page", "django/test_docs"),
+        *("fastapi/test_lifespan", "fastapi/test_transaction"),
+    )
+)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: next((n for n, file in enumerate(_LONG) if item.nodeid.startswith(file)), len(_LONG)))
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -75,6 +95,40 @@ def postgres_url(postgres_server: str) -> Generator[str]:
 def url(request: pytest.FixtureRequest) -> str:
     """A new, empty database, of each kind."""
     return request.getfixturevalue(f"{request.param}_url")
+
+
+@pytest.fixture(scope="session")
+def schemas(postgres_server: str) -> Generator[Schemas]:
+    with closing(Schemas(postgres_server)) as made:
+        yield made
+
+
+@pytest.fixture
+def made_postgres_url(schemas: Schemas) -> Generator[str]:
+    """A schema with empty tables, which later tests use again."""
+    schema = schemas.take()
+    yield f"{schemas.server}&schema={schema}"
+    schemas.give_back(schema)
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("template") / "jobs.db"
+    with closing(open_backend(f"sqlite:///{path}")) as backend:
+        backend.migrate()
+    return path
+
+
+@pytest.fixture
+def made_sqlite_url(sqlite_template: Path, tmp_path: Path) -> str:
+    """A file with empty tables."""
+    return f"sqlite:///{shutil.copy(sqlite_template, tmp_path / 'jobs.db')}"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def made_url(request: pytest.FixtureRequest) -> str:
+    """As `url`, with empty tables: making them is most of what a small test takes."""
+    return request.getfixturevalue(f"made_{request.param}_url")
 
 
 @pytest.fixture

@@ -145,6 +145,9 @@ class Gate:
 
         return guarded
 
+    def open(self) -> None:
+        self._open.set()
+
     def interleave(
         self, pool: ThreadPoolExecutor, first: Callable[[], Any], second: Callable[[], T]
     ) -> tuple[Any, T]:

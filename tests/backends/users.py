@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import sqlite3
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -25,6 +26,8 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from dray.address import SqliteAddress, parse_address
 from tests.server import in_database
 
+_numbers = itertools.count(1)
+
 
 @dataclass
 class User:
@@ -45,6 +48,38 @@ class User:
 
     async def rollback(self) -> None:
         await _done(self.connection.rollback())
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncGenerator[None]:
+        """Commits at its end, rolls back after an error, that of the commit too."""
+        try:
+            yield
+            await self.commit()
+        except BaseException:
+            await self.rollback()
+            raise
+
+    @asynccontextmanager
+    async def savepoint(self) -> AsyncGenerator[None]:
+        """As `transaction`, for a part of one: by SQLAlchemy's own means, or by statements."""
+        begin: Any = getattr(self.connection, "begin_nested", None)
+        if begin is not None:
+            block = begin()
+            await _done(block)
+            ends: tuple[Any, Any] = block.commit, block.rollback
+        else:
+            name = f"theirs_{next(_numbers)}"
+            await self.run(f"SAVEPOINT {name}")
+            ends = (
+                lambda: self.run(f"RELEASE SAVEPOINT {name}"),
+                lambda: self.run(f"ROLLBACK TO SAVEPOINT {name}"),
+            )
+        try:
+            yield
+        except BaseException:
+            await _done(ends[1]())
+            raise
+        await _done(ends[0]())
 
 
 async def _done(answer: Any) -> Any:

@@ -21,10 +21,10 @@ from dray.backends import Backend, open_backend
 from dray.backends.database import Session
 from dray.clock import Ids
 from tests.backends.world import World
-from tests.conftest import TABLES
 from tests.faults import postgres_proxy, sqlite_driver
 from tests.faults.count import Count, Fault
 from tests.manual_clock import ManualClock
+from tests.schemas import TABLES
 
 BUSY_TIMEOUT = 0.1  # seconds; calls that wait for a lock give up after that
 CONNECTIONS = 20  # of one process, on PostgreSQL

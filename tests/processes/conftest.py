@@ -12,7 +12,7 @@ from tests.processes.harness import Fleet
 from tests.processes.places import Places, Together
 
 if TYPE_CHECKING:
-    from tests.conftest import Schemas
+    from tests.schemas import Schemas
 
 
 @pytest.fixture

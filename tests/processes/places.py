@@ -19,7 +19,7 @@ from tests.processes.harness import Fleet, side_by_side
 from tests.server import Server
 
 if TYPE_CHECKING:
-    from tests.conftest import Schemas
+    from tests.schemas import Schemas
 
 _numbers = itertools.count(1)
 _LONGEST = 300.0

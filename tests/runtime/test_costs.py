@@ -33,8 +33,8 @@ from dray.runtime.engine import Engine
 from dray.runtime.execution import Execution
 from dray.runtime.inbox import Inbox
 from tests.backends import raw
-from tests.conftest import Schemas
 from tests.runtime.watching import LONG, Gate, ended, sql, until
+from tests.schemas import Schemas
 from tests.server import Server
 
 

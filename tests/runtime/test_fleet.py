@@ -92,7 +92,7 @@ def test_queues_that_are_counted_by_name_are_bounded(fleet: Fleet) -> None:
     counted.ended([_end(f"q{number}") for number in range(MOST_NAMES + 20)])
     counted.ended([_end("q0")])
     assert len(counted.counts) == MOST_NAMES + 1
-    assert counted.counts["other", "completed"] == 20
+    assert counted.counts["_OTHER", "completed"] == 20
     assert counted.counts["q0", "completed"] == 2
 
     with closing(fleet.open(1)) as one, closing(fleet.open(2)) as two:
@@ -100,7 +100,7 @@ def test_queues_that_are_counted_by_name_are_bounded(fleet: Fleet) -> None:
             report(channel, attempts=[[f"{letter}{number}", "failed", 1] for number in range(MOST_NAMES)])
         fleet.hear()
         assert len(fleet.attempts()) == MOST_NAMES + 1
-        assert fleet.attempts()["other", "failed"] == MOST_NAMES
+        assert fleet.attempts()["_OTHER", "failed"] == MOST_NAMES
 
 
 def _end(queue: str) -> End:

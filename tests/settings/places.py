@@ -15,8 +15,8 @@ import psycopg
 
 from dray.address import PostgresAddress, parse_address
 from dray.backends import open_backend
-from tests.conftest import TABLES
 from tests.processes.bouncer import bouncer
+from tests.schemas import TABLES
 
 POOLER = "behind PgBouncer"
 POOLER_AND_LIMITS = "behind PgBouncer, with all of it"

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from dray import App, StorageError, dashboard
 from dray.app_interface import core_of
 from dray.backends import Backend
-from dray.instants import MINUTE
+from dray.instants import HOUR, MINUTE
 from dray.maintenance.rollups import RollUp
 from dray.model.rollup import Part, Tally, floor
 from dray.ops import prometheus
@@ -142,10 +142,46 @@ def test_names_are_bounded_and_one_that_was_shown_stays(app: App, exporter: Expo
         return set(re.findall(r'dray_queue_jobs\{queue="([^"]*)"', "\n".join(found)))
 
     assert len(named(shown)) == 101
-    assert {"q119", "other"} <= named(shown)
+    assert {"q119", "_OTHER"} <= named(shown)
     assert named(later) == named(shown)
-    assert shown['dray_queue_jobs{queue="other",state="queued"}'] == 20
-    assert later['dray_queue_jobs{queue="other",state="queued"}'] == 23
+    assert shown['dray_queue_jobs{queue="_OTHER",state="queued"}'] == 20
+    assert later['dray_queue_jobs{queue="_OTHER",state="queued"}'] == 23
+
+
+def test_a_queue_that_is_named_other_is_told_apart_from_the_rest(app: App, exporter: Exporter) -> None:
+    for number in range(120):
+        app.enqueue("send", {}, queue=f"q{number:03}")
+    for _ in range(2):
+        app.enqueue("send", {}, queue="other")
+    shown = samples(exporter.text())
+
+    assert shown['dray_queue_jobs{queue="other",state="queued"}'] == 2
+    assert shown['dray_queue_jobs{queue="_OTHER",state="queued"}'] == 21
+
+
+def test_of_the_rest_paused_queues_hide_no_others(app: App, exporter: Exporter) -> None:
+    """Scalers leave out what is paused: the rest is so when all of it is."""
+
+    def rest() -> tuple[float, float]:
+        exporter._readings._top = None  # it keeps counts for a while
+        shown = samples(exporter.text())
+        return shown['dray_queue_paused{queue="_OTHER"}'], shown['dray_queue_oldest_ready_seconds{queue="_OTHER"}']
+
+    app.enqueue("send", {}, queue="held")
+    put_back(app, "jobs", "run_at", 2 * HOUR)
+    app.enqueue("send", {}, queue="late")
+    put_back(app, "jobs", "run_at", HOUR)
+    for number in range(200):
+        app.enqueue("send", {}, queue=f"q{number % 100:03}")  # fuller than those two
+
+    is_paused, oldest = rest()
+    assert (is_paused, oldest // 3600) == (0, 3)
+    app.pause("held")
+    is_paused, oldest = rest()
+    assert (is_paused, oldest // 3600) == (0, 1)
+    app.pause("late")
+    is_paused, oldest = rest()
+    assert (is_paused, oldest // 3600) == (1, 3)
 
 
 def test_five_scrapers_cost_one_read(app: App) -> None:

@@ -13,10 +13,9 @@ from tests_integrations.connections import kinds
 
 
 @pytest.fixture
-def app(postgres_url: str) -> Generator[dray.App]:
-    with dray.App(postgres_url) as made:
-        made.init()
-        query(postgres_url, "CREATE TABLE orders (n integer)")
+def app(made_postgres_url: str) -> Generator[dray.App]:
+    with dray.App(made_postgres_url) as made:
+        query(made_postgres_url, "CREATE TABLE orders (n integer)")
         yield made
 
 
@@ -31,9 +30,9 @@ def query(url: str, sql: str, *, autocommit: bool = False) -> list[tuple[object,
 
 
 @pytest.fixture
-def orders(postgres_url: str) -> Callable[[], list[object]]:
+def orders(app: dray.App) -> Callable[[], list[object]]:
     """The rows of the program's own table."""
-    return lambda: [row[0] for row in query(postgres_url, "SELECT n FROM orders ORDER BY n")]
+    return lambda: [row[0] for row in query(app.url, "SELECT n FROM orders ORDER BY n")]
 
 
 @pytest.fixture(params=kinds.ALL)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from dray.address import PostgresAddress, parse_address
+
+_numbers = itertools.count(1)
 
 
 @dataclass
@@ -65,26 +68,14 @@ class User:
             async with self.connection.transaction():
                 yield
             return
-        await self.run("SAVEPOINT theirs")
+        name = f"theirs_{next(_numbers)}"
+        await self.run(f"SAVEPOINT {name}")
         try:
             yield
         except BaseException:
-            await self.run("ROLLBACK TO SAVEPOINT theirs")
+            await self.run(f"ROLLBACK TO SAVEPOINT {name}")
             raise
-        await self.run("RELEASE SAVEPOINT theirs")
-
-
-class OutOfStock(Exception):
-    """Something went wrong in the program."""
-
-
-@asynccontextmanager
-async def rolled_back(block: AbstractAsyncContextManager[None]) -> AsyncGenerator[None]:
-    """A transaction or a savepoint that ends with an error of the program's."""
-    with suppress(OutOfStock):
-        async with block:
-            yield
-            raise OutOfStock
+        await self.run(f"RELEASE SAVEPOINT {name}")
 
 
 async def _done(answer: Any) -> Any:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -17,10 +18,12 @@ import dray
 from dray.app_interface import core_of
 from dray.backends.postgres.database import PostgresDatabase
 from dray.errors import ConfigError, SchemaMissing, StorageError, StorageUnavailable, UnknownJob
+from tests.backends import together
+from tests.backends.together import OutOfStock, rolled_back
 from tests.server import in_database
 from tests_integrations.connections import kinds
 from tests_integrations.connections.conftest import query
-from tests_integrations.connections.kinds import Opens, OutOfStock, rolled_back
+from tests_integrations.connections.kinds import Opens
 
 Orders = Callable[[], list[object]]
 
@@ -41,35 +44,31 @@ def test_the_job_is_there_with_the_commit_and_not_before(app: dray.App, opens: O
     assert orders() == [1, 2]
 
 
-def test_a_rollback_leaves_neither_the_order_nor_the_job(app: dray.App, opens: Opens, orders: Orders) -> None:
-    async def program() -> None:
-        async with opens(app.url) as user:
-            async with rolled_back(user.transaction()):
-                await user.order(1)
-                await app.aenqueue("mail.confirm", {"order": 1}, connection=user.connection)
-            async with user.transaction():
-                await user.order(2)
+def stands_or_falls(app: dray.App, kind: str, scenario: together.Scenario, orders: Orders) -> None:
+    query(app.url, "DROP TABLE orders")
+    for table in together.TABLES:
+        query(app.url, table)
+    parent = app.enqueue("first")
 
-    asyncio.run(program())
+    async def enqueue(n: int, connection: Any, *, held: bool = False) -> object:
+        return await app.aenqueue("mail", {"n": n}, after=parent if held else None, connection=connection)
 
-    assert (app.jobs(), orders()) == ([], [2])
+    expected = asyncio.run(together.play(scenario, lambda: kinds.ALL[kind](app.url), enqueue, is_sqlite=False))
+
+    assert (orders(), sorted((job.args or {})["n"] for job in app.jobs(task="mail"))) == (expected, expected)
 
 
-def test_a_savepoint_that_is_rolled_back_takes_its_job_along(app: dray.App, opens: Opens, orders: Orders) -> None:
-    async def program() -> None:
-        async with opens(app.url) as user, user.transaction():
-            await app.aenqueue("mail.first", connection=user.connection)
-            async with rolled_back(user.savepoint()):
-                await user.order(1)
-                await app.aenqueue("mail.second", connection=user.connection)
-            async with user.savepoint():
-                await app.aenqueue("mail.third", connection=user.connection)
-            await user.order(2)
+@pytest.mark.parametrize("kind", kinds.ALL)
+@pytest.mark.parametrize("scenario", together.EACH)
+def test_a_job_stands_or_falls_with_its_order(app: dray.App, kind: str, scenario: str, orders: Orders) -> None:
+    """The other kinds are in tests/backends/test_join_together.py."""
+    stands_or_falls(app, kind, together.EACH[scenario], orders)
 
-    asyncio.run(program())
 
-    assert sorted(job.task for job in app.jobs()) == ["mail.first", "mail.third"]
-    assert orders() == [2]
+@pytest.mark.parametrize("kind", kinds.ASYNCPG)
+@pytest.mark.parametrize("scenario", together.ASYNC)
+def test_so_it_does_when_the_program_is_cancelled(app: dray.App, kind: str, scenario: str, orders: Orders) -> None:
+    stands_or_falls(app, kind, together.ASYNC[scenario], orders)
 
 
 def test_every_way_to_enqueue_works(app: dray.App, opens: Opens) -> None:

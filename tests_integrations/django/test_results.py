@@ -217,6 +217,44 @@ def test_check_warns_of_an_app_that_is_not_installed(make_project: Make) -> None
     assert [each.id for each in found] == ["dray.W004"]
 
 
+def test_check_warns_of_a_database_in_memory_that_no_worker_reaches(make_project: Make) -> None:
+    from django.core import checks
+
+    from tests_integrations.django.conftest import sqlite, use
+
+    make_project("sqlite")
+    use(sqlite(":memory:"))
+    (found,) = [each for each in checks.run_checks() if str(each.id).startswith("dray.")]
+    assert (found.id, found.level) == ("dray.W001", checks.WARNING)
+    assert "no worker reaches it" in found.msg
+    assert "Give NAME a file" in str(found.hint)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "warned"),
+    [
+        ("postgres", {}, ["dray.W003"]),
+        ("postgres", {"listen_url": "postgresql://db.internal/shop"}, []),
+        ("sqlite", {}, []),  # it has no pooler, whatever is set
+    ],
+)
+def test_check_warns_of_a_pooler_that_delivers_no_notifications(
+    make_project: Make, kind: str, options: dict[str, Any], warned: list[str]
+) -> None:
+    from django.core import checks
+    from django.test import override_settings
+
+    from tests_integrations.django.conftest import use
+
+    project = make_project(kind)
+    with override_settings(TASKS={"default": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": options}}):
+        assert [each for each in checks.run_checks() if str(each.id).startswith("dray.")] == []
+        use({**project.connection.settings_dict, "DISABLE_SERVER_SIDE_CURSORS": True})
+        found = [each for each in checks.run_checks() if str(each.id).startswith("dray.")]
+    assert [each.id for each in found] == warned
+    assert all("around the pooler" in str(each.hint) for each in found)
+
+
 def test_missing_tables_say_what_to_run(make_project: Make, tmp_path: Any) -> None:
     from django.db import ProgrammingError, transaction
 

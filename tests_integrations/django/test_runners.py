@@ -32,6 +32,7 @@ WAYS = {
     "manage.py test, in memory": ("memory", ["manage.py", "test"]),
     "manage.py test --parallel, in files": ("sqlite", ["manage.py", "test", "--parallel", "2"]),
     "manage.py test, on PostgreSQL": ("postgres", ["manage.py", "test"]),
+    "manage.py test --parallel, on PostgreSQL": ("postgres", ["manage.py", "test", "--parallel", "2"]),
     "pytest-django with xdist, on PostgreSQL": ("postgres", [*PYTEST, "-n", "2", "shop/tests.py"]),
     "pytest-django without migrations, in a file": ("sqlite", [*PYTEST, "--nomigrations", "shop/tests.py"]),
 }
@@ -61,3 +62,4 @@ def test_the_same_tests_pass(way: str, tmp_path: Path, request: pytest.FixtureRe
     said = done.stdout + done.stderr
     assert done.returncode == 0, said[-4000:]
     assert re.search(r"Ran 6 tests|\b6 passed", said), said
+    assert ("Cloning test database" in said) == ("--parallel" in command)

@@ -22,9 +22,8 @@ from tests_integrations.serving import PATIENCE
 
 
 @pytest.fixture
-def jobs(url: str) -> Generator[App]:
-    with App(url) as opened:
-        opened.init()
+def jobs(made_url: str) -> Generator[App]:
+    with App(made_url) as opened:
         yield opened
 
 

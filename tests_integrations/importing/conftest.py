@@ -60,10 +60,9 @@ Import = Callable[..., Said]
 
 
 @pytest.fixture
-def target(url: str) -> Generator[dray.App]:
+def target(made_url: str) -> Generator[dray.App]:
     """A Dray database with its tables, and nothing in them."""
-    app = dray.App(url)
-    app.init()
+    app = dray.App(made_url)
     yield app
     app.close()
 

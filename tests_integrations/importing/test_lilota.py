@@ -63,9 +63,9 @@ class Theirs:
 
 
 @pytest.fixture
-def lilota(url: str, tmp_path: Path, postgres_server: str) -> Generator[Theirs]:
+def lilota(made_url: str, tmp_path: Path, postgres_server: str) -> Generator[Theirs]:
     """lilota on the kind of database that Dray is on; on the server in a schema of its own."""
-    if url.startswith("sqlite"):
+    if made_url.startswith("sqlite"):
         theirs = Theirs(f"sqlite:///{tmp_path / 'lilota.db'}")
     else:
         name = f"lilota_{uuid4().hex}"

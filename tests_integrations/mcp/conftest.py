@@ -15,9 +15,8 @@ SECRET = "hunter2-xyzzy"
 
 
 @pytest.fixture
-def app(url: str) -> Generator[App]:
-    with App(url) as made:
-        made.init()
+def app(made_url: str) -> Generator[App]:
+    with App(made_url) as made:
         add_tasks(made)
         yield made
 

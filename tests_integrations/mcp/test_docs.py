@@ -38,7 +38,7 @@ def test_the_settings_of_clients_are_command_lines_of_dray() -> None:
 
 def test_the_commands_of_the_page_are_command_lines_of_dray() -> None:
     typed = re.findall(r"^\$ .*\bdray mcp\b(.*)$", PAGE, re.M)
-    assert len(typed) == 3
+    assert len(typed) == 4
     for words in typed:
         assert isinstance(mcp.make_context("mcp", words.split(), auto_envvar_prefix="DRAY_MCP"), Context)
 

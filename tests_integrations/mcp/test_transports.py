@@ -157,15 +157,7 @@ def test_an_agent_on_a_port_must_show_the_token_and_come_from_here(folder: Path)
         assert line_of(process.stdout) == "printed while it is imported\n"  # no protocol is there
         address = line_of(process.stdout).strip()
         signed = {"authorization": f"Bearer {TOKEN}"}
-
-        async def run() -> list[Answer]:
-            async with httpx_client(signed) as http:
-                client = Client(streamable_http_client(address, http_client=http))
-                client.client_info = Implementation(name="robot", version="1")
-                async with client:
-                    return await use(client)
-
-        answers = anyio.run(run)
+        answers = anyio.run(_used, address, signed)
         statuses = {
             name: httpx.post(
                 address,
@@ -207,6 +199,48 @@ def test_an_agent_on_a_port_must_show_the_token_and_come_from_here(folder: Path)
     assert code == 0
 
 
+def test_who_may_act_on_a_port_of_this_machine_must_show_the_token_that_it_printed(small_folder: Path) -> None:
+    def status(address: str, headers: dict[str, str]) -> int:
+        headers = {"accept": "application/json, text/event-stream", **headers}
+        return httpx.post(address, json=HELLO, headers=headers, timeout=PATIENCE).status_code
+
+    words = ("--write", "--as", "ann", "--http", "127.0.0.1:0")
+    with started(small_folder, *words) as process:
+        assert line_of(process.stdout) == "printed while it is imported\n"
+        address, header = line_of(process.stdout).strip(), line_of(process.stdout).strip()
+        assert "agents that send this header may act here; it is not shown again" in line_of(process.stderr)
+        name, _, value = header.partition(": ")
+        assert name == "Authorization"
+        statuses = [status(address, {}), status(address, {"authorization": f"Bearer {TOKEN}"})]
+        answers = anyio.run(_used, address, {"authorization": value})
+        process.send_signal(signal.SIGTERM)
+        rest = "".join(process.communicate(timeout=PATIENCE))
+    assert statuses == [401, 401]
+    check(answers, "ann (robot)")
+    assert value.partition(" ")[2] not in rest
+
+    with started(small_folder, *words, "--json") as process:  # with a token of its own
+        assert line_of(process.stdout) == "printed while it is imported\n"
+        told = json.loads(line_of(process.stdout))
+        assert {*told} == {"url", "token"}
+        signed = {"authorization": f"Bearer {told['token']}"}
+        assert [status(told["url"], {"authorization": value}), status(told["url"], signed)] == [401, 200]
+
+
+def test_who_may_only_look_on_a_port_of_this_machine_needs_no_token(small_folder: Path) -> None:
+    async def run() -> set[str]:
+        async with Client(address) as client:
+            return {tool.name for tool in (await client.list_tools()).tools}
+
+    with started(small_folder, "--http", "127.0.0.1:0") as process:
+        assert line_of(process.stdout) == "printed while it is imported\n"
+        address = line_of(process.stdout).strip()
+        tools = anyio.run(run)
+
+    assert "jobs" in tools
+    assert "enqueue" not in tools
+
+
 def test_a_new_session_takes_the_place_of_the_one_that_was_idle_longest(small_folder: Path) -> None:
     """Agents that never end theirs keep nobody out."""
     with started(small_folder, "--http", "127.0.0.1:0") as process:
@@ -236,6 +270,14 @@ def test_a_new_session_takes_the_place_of_the_one_that_was_idle_longest(small_fo
                 others += [opened(), opened()]
                 assert [status(each) for each in (second, third, others[-1])] == [200, 200, 200]
                 assert [status(each) for each in (first, others[0], others[1])] == [404, 404, 200]
+
+
+async def _used(address: str, headers: dict[str, str]) -> list[Answer]:
+    async with httpx_client(headers) as http:
+        client = Client(streamable_http_client(address, http_client=http))
+        client.client_info = Implementation(name="robot", version="1")
+        async with client:
+            return await use(client)
 
 
 def httpx_client(headers: dict[str, str]) -> Any:

@@ -48,9 +48,8 @@ def telemetry() -> Generator[Telemetry]:
 
 
 @pytest.fixture
-def app(url: str) -> Generator[dray.App]:
-    with dray.App(url) as opened:
-        opened.init()
+def app(made_url: str) -> Generator[dray.App]:
+    with dray.App(made_url) as opened:
         yield opened
 
 

@@ -34,9 +34,8 @@ def families(text: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def app(url: str) -> Any:
-    with App(url) as opened:
-        opened.init()
+def app(made_url: str) -> Any:
+    with App(made_url) as opened:
         yield opened
 
 

@@ -83,9 +83,8 @@ ASGI, WSGI = (in_fastapi, in_django_asgi), (in_flask, in_django_wsgi)
 
 
 @pytest.fixture
-def app(url: str) -> Generator[App]:
-    with App(url) as opened:
-        opened.init()
+def app(made_url: str) -> Generator[App]:
+    with App(made_url) as opened:
         opened.queue("mail", priority=0)
         yield opened
 

@@ -6,7 +6,7 @@
 The database is read at most once in a few seconds, however often it is scraped, on a thread that no scrape waits for
 longer than a moment. While it is away, a scrape shows `dray_up 0` and what memory knows. Labels are bounded: no
 worker, host, job or error, and of queues and tasks the most used 100 by name. A name that has been shown stays, and
-what comes later is `other`, so that no counter goes down.
+what comes later is `_OTHER`, so that no counter goes down.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dray.instants import HOUR, MINUTE, SECOND
 from dray.log import log
 from dray.model.rollup import RECOUNTED_US, THRESHOLDS, Counts, Part, floor
 from dray.ops.exposition import by, family, histogram
-from dray.ops.top import Snapshot, Top
+from dray.ops.top import Row, Snapshot, Top
 from dray.runtime.ends_counted import MOST_NAMES, OTHER, Attempts
 
 if TYPE_CHECKING:
@@ -240,16 +240,18 @@ class _Readings:
 
 
 def _queues(seen: Snapshot, names: _Names) -> str:
-    jobs, oldest, paused = Counter[tuple[str, str]](), defaultdict[str, float](float), Counter[str]()
+    jobs, together = Counter[tuple[str, str]](), defaultdict[str, list[Row]](list)
     for each in seen.queues:
         name = names.of(each["name"])
         jobs[name, "queued"] += each["queued"]
         jobs[name, "running"] += each["running"]
-        oldest[name] = max(oldest[name], each["oldest"] or 0.0)
-        paused[name] = max(paused[name], each["paused_at"] is not None)
+        together[name].append(each)
+    # Of several under one name, those that are paused hide no others: scalers leave out what is paused.
+    open_ = {name: [each for each in queues if each["paused_at"] is None] for name, queues in together.items()}
+    oldest = {name: max(each["oldest"] or 0.0 for each in open_[name] or queues) for name, queues in together.items()}
     counts = [((("queue", queue), ("state", state)), n) for (queue, state), n in sorted(jobs.items())]
     return (
         family("dray_queue_jobs", counts)
         + family("dray_queue_oldest_ready_seconds", by("queue", oldest))
-        + family("dray_queue_paused", by("queue", paused))
+        + family("dray_queue_paused", by("queue", {name: not queues for name, queues in open_.items()}))
     )

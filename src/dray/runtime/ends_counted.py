@@ -16,7 +16,7 @@ from dray.runtime.in_flight import End
 if TYPE_CHECKING:
     from dray.runtime.worker import Observer
 
-OTHER = "other"  # the queues and tasks that are not told apart, together
+OTHER = "_OTHER"  # the queues and tasks that are not told apart, together; as OpenTelemetry calls them
 MOST_NAMES = 100  # that are
 
 Attempts: TypeAlias = dict[tuple[str, str], int]  # (queue, event) -> how many

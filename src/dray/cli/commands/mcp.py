@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import sys
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
@@ -65,7 +66,8 @@ def mcp(
     """Serve the jobs of APP (module:object) to agents, by the Model Context Protocol.
 
     A client starts this and talks to it on stdin and stdout, until stdin is closed. With --http it serves
-    http://HOST:PORT/mcp until SIGTERM or Ctrl-C. Without --write agents only look.
+    http://HOST:PORT/mcp until SIGTERM or Ctrl-C. Without --write agents only look; with it, those on a port must send
+    a token, which is made and printed if you set none.
     """
     if not extra.is_installed():
         raise Failure(extra.MISSING)
@@ -119,13 +121,16 @@ def _on_port(
         advice = f"set {variable} to one of {TOKEN_CHARS} characters or more, or serve 127.0.0.1"
         refuse_without_token(bound, host, token, "agents must send a token", advice)
         address = f"{origin_of(bound, host)}/mcp"
+        # Every user of this machine reaches the port: to look is open to them, to act in a person's name is not.
+        made = secrets.token_urlsafe(24) if write and token is None else None
 
         def started(stop: Callable[[], None]) -> None:
             until.enter_context(stopped_by_signals(stop))
-            click.echo(json_line({"url": address}) if wants_json() else address)
-            may = "agents may act here" if write else "agents may look here"
-            open_to = "" if token else f", and so may every user of this machine, unless you set {variable}"
-            say(f"{may}{open_to}; Ctrl-C ends this")
+            if wants_json():
+                click.echo(json_line({"url": address} | ({} if made is None else {"token": made})))
+            else:
+                click.echo(address if made is None else f"{address}\nAuthorization: Bearer {made}")
+            say(f"{_who_may(write=write, token=token, made=made, variable=variable)}; Ctrl-C ends this")
 
         integration.serve_http(
             app,
@@ -134,9 +139,20 @@ def _on_port(
             write=write,
             facts=code_facts(app),
             names=(host, *names),
-            token=token,
+            token=token or made,
             started=started,
         )
+
+
+def _who_may(*, write: bool, token: str | None, made: str | None, variable: str) -> str:
+    if made is not None:
+        return (
+            f"agents that send this header may act here; it is not shown again (set {variable} to choose the token)"
+        )
+    if write:
+        return "agents may act here"
+    open_to = "" if token else f", and so may every user of this machine, unless you set {variable}"
+    return f"agents may look here{open_to}"
 
 
 def _token(variable: str) -> str | None:

@@ -33,7 +33,7 @@ def problems(alias: str) -> Generator[CheckMessage]:
         )
     if database.vendor == "sqlite":
         yield from _sqlite(alias, database)
-    if settings.listen_url is None and database.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
+    elif settings.listen_url is None and database.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
         yield Warning(
             f"DATABASES[{database.alias!r}] seems to lead to a pooler, which delivers no notifications: jobs wait "
             "until a worker looks.",
