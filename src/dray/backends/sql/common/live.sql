@@ -222,5 +222,5 @@ SELECT count(*), max(updated_at), max(last_at), max(next_at), max(paused_at), co
 SELECT (SELECT id FROM dray_workflows ORDER BY id DESC LIMIT 1), (SELECT max(seq) FROM dray_logs)
 
 -- name: pulse_actions
--- What changes when a person acts, and while a bulk action goes on: the newest actions.
-SELECT id, done, refused FROM dray_actions ORDER BY id DESC LIMIT :limit
+-- What changes when a person acts, while a bulk action goes on and when it ends: the newest actions.
+SELECT id, done, refused, note IS NULL FROM dray_actions ORDER BY id DESC LIMIT :limit
