@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import statistics
 import threading
+import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from html import unescape
@@ -416,3 +418,27 @@ def test_a_preview_takes_few_statements(app: App, visitor: Visitor) -> None:
         visitor.client.get("/bulk?verb=cancel&q=queue:mail&all=1", headers={"hx-request": "true"})
 
     assert len(made) <= 12, made
+
+
+def test_a_preview_of_a_hundred_thousand_jobs_is_short(
+    app: App, visitor: Visitor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @app.task(name="mail.send", queue="mail")
+    def send() -> None: ...
+
+    send.enqueue_many([()] * 100_000)
+    preview, took = "/bulk?verb=cancel&q=queue:mail task:mail.*&all=1", list[float]()
+    shape: dict[str, Any] = {}
+
+    for _ in range(5):
+        began = time.monotonic()
+        shape = visitor.json(preview.replace("/bulk", "/bulk.json"))
+        took.append(time.monotonic() - began)
+
+    with capsys.disabled():
+        print(f"\na preview of 100,000 jobs took {1e3 * min(took):.0f} to {1e3 * max(took):.0f} ms")
+    assert shape["is_capped"]
+    assert 0 < shape["count"] <= 10_000
+    assert len(shape["jobs"]) == 10
+    assert statistics.median(took) < 1.0, "100 ms is the aim, on a machine that does nothing else"
+    assert re.search(r"Cancel [\d,]+ jobs or more\?", visitor.words(preview))

@@ -47,11 +47,12 @@ def given(app: App) -> dict[str, str]:
     workflow.add(send, after=workflow.add(send, step="first"), step="second")
     run, failed = workflow.enqueue(), send.enqueue(fails=True)
     drain(app)
-    for name, ends in (("app-1", Hand.die), ("app-2", Hand.stop), ("app-3", lambda hand: hand.claim("mail"))):
+    workers = [Hand(app, name) for name in ("app-1", "app-2", "app-3")]
+    for hand in workers:
         app.enqueue("send", {}, queue="mail")
-        hand = Hand(app, name)
         hand.claim("mail")
-        ends(hand)
+    workers[0].die()
+    workers[1].stop()
     app.queue("mail", limit=5)
     acting.pause_queue(core, "mail", By("ann", "cli"), "for a while")
     return {
@@ -60,7 +61,7 @@ def given(app: App) -> dict[str, str]:
         "queues": "mail",
         "schedules": "nightly",
         "tasks": "mail.send",
-        "workers": hand.id,
+        "workers": workers[2].id,
         "actions": core.backend.actions.newest(1)[0].id,
     }
 
