@@ -127,5 +127,6 @@ def test_the_reads_of_the_dashboard_are_compared_with_their_bars(database: str) 
         "p95 of the slowest page",
         "p95 of the slowest fragment",
         "p95 of the slowest statement of a page",
+        "first load",
         "of a core at rest",
     ]

@@ -7,6 +7,7 @@ import json
 import re
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Generator
 from contextlib import closing, contextmanager
@@ -98,8 +99,34 @@ def test_the_link_leads_to_the_jobs(shell: Shell) -> None:
     assert shell("queues", "--json").json[0]["paused_at"] is not None
 
 
+def test_the_overview_is_there_soon_after_the_start(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+    shell("enqueue", "tasks.mail", "to=ann", "token=s3cret")
+    began = time.monotonic()
+
+    # Not a fork of this process: the interpreter and all that is imported are part of the start.
+    with subprocess.Popen(
+        shell.command("web", "--port", "0"),
+        cwd=shell.folder,
+        env=shell.environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert "Overview" in Browser.by(process.stdout.readline().strip()).page("/")
+            took = time.monotonic() - began
+        finally:
+            process.kill()
+
+    with capsys.disabled():
+        print(f"\ndray web showed the overview after {took:.2f} s")
+    assert took < 20, "2 s is the aim, on a machine that does nothing else"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_ends_at_once_although_streams_are_open(local: Shell, number: signal.Signals) -> None:
+def test_it_ends_at_once_although_streams_are_open(
+    local: Shell, number: signal.Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
     local("db", "init")
     with serving(local) as (process, link):
         browser = Browser.by(link)
@@ -111,6 +138,8 @@ def test_it_ends_at_once_although_streams_are_open(local: Shell, number: signal.
             for stream in (one, other):
                 stream.read()  # raises if it was cut off
 
+    with capsys.disabled():
+        print(f"\ndray web ended {took:.2f} s after {number.name}")
     assert took < 4, "it takes 0.7 s; with the streams left open, uvicorn would wait for ever"
 
 
@@ -180,6 +209,22 @@ def test_with_a_token_it_serves_every_address_and_prints_no_link(local: Shell, v
         process.wait(PATIENCE)
         assert process.stderr is not None
         assert TOKEN not in process.stderr.read()
+
+
+@pytest.mark.parametrize(("proxies", "last"), [({}, 429), ({"FORWARDED_ALLOW_IPS": "127.0.0.1"}, 403)])
+def test_guesses_are_counted_by_the_real_address_unless_a_proxy_is_named(
+    local: Shell, proxies: dict[str, str], last: int
+) -> None:
+    local("db", "init")
+    with serving(local, DRAY_WEB_TOKEN=TOKEN, **proxies) as (_, line):
+        browser = Browser(urlsplit(line).port or 80)
+        form = {"content-type": "application/x-www-form-urlencoded", "origin": f"http://127.0.0.1:{browser.port}"}
+        statuses = [
+            browser.ask("POST", "/login", "token=wrong", **form, **{"x-forwarded-for": f"192.0.2.{n}"}).status
+            for n in range(6)
+        ]
+
+    assert statuses == [403] * 5 + [last]
 
 
 def test_names_of_other_hosts_are_refused_unless_they_are_allowed(local: Shell) -> None:

@@ -45,7 +45,7 @@ def test_a_visitor_of_some_queues_sees_and_acts_on_those_alone(app: App, visitor
         app.queue(name, priority=0)
     visitor = visitor_as("admin", queues=["mail"])
 
-    assert [queue["name"] for queue in visitor.json("/queues.json")] == ["mail"]
+    assert [queue["name"] for queue in visitor.json("/queues.json")["queues"]] == ["mail"]
     assert "secret" not in visitor.page("/queues")
     assert visitor.client.post(
         "/queues/secret/pause",

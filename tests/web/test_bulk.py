@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import statistics
 import threading
+import time
 from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
 from html import unescape
 from typing import Any
 
@@ -14,6 +17,8 @@ from dray import App, Job
 from dray.app_interface import core_of
 from dray.backends.store.jobs import JobStore
 from dray.instants import MINUTE, SECOND
+from dray.model.action import By
+from dray.ops import acting
 from dray.ops import bulk as ops
 from tests.app.hands import Hands
 from tests.manual_clock import ManualClock
@@ -87,6 +92,7 @@ def test_all_that_match_are_retried_as_the_preview_said(
     assert (action.who, action.via, action.verb, action.done, action.refused) == ("ann", "web", "retry", 3, 0)
     assert action.target == "state:failed queue:mail"
     assert action.id == end["id"]
+    assert action.note == "complete"
 
 
 def test_nothing_newer_than_the_preview_is_touched(
@@ -183,7 +189,9 @@ def test_it_can_be_stopped_and_says_what_was_left(
     where = confirm(visitor, "/bulk?verb=cancel&q=queue:mail&all=1", "cancel")
     assert began.wait(20)
     page = visitor.page(where)
-    assert 'http-equiv="refresh"' in page  # also without a script
+    # The page comes again without a script too; with one, a page that is loaded again would lose what is done in it.
+    assert '<noscript><meta http-equiv="refresh" content="2"></noscript>' in page
+    assert page.count('http-equiv="refresh"') == 1
     assert "Stop" in page
     visitor.post(f"{where}/stop")
     go_on.set()
@@ -299,10 +307,108 @@ def test_only_a_few_run_at_once(app: App, visitor: Visitor, monkeypatch: pytest.
     assert sum(wait(visitor, where)["done"] for where in started) == 1
 
 
-def test_a_bulk_action_of_another_process_says_where_to_look(app: App, visitor: Visitor) -> None:
-    app.init()
+def test_a_bulk_action_that_is_not_there_says_where_to_look(app: App, hands: Hands, visitor: Visitor) -> None:
+    (job,) = enqueue(app, 1)
+    acting.cancel(core_of(app), [job.id], By("ann", "cli"))
+    (single,) = core_of(app).backend.actions.newest(1)
 
-    assert "This process runs no such bulk action" in visitor.words(f"/bulk/{core_of(app).new_id()}", 404)
+    for unknown in (core_of(app).new_id(), "nonsense", single.id):
+        assert "There is no such bulk action" in visitor.words(f"/bulk/{unknown}", 404)
+
+
+@dataclass
+class Held:
+    began: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    go_on: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+
+    def step(self) -> None:
+        """Lets one step be done, and waits for the next to begin."""
+        self.go_on.release()
+        assert self.began.acquire(timeout=20)
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Generator[Held]:
+    """Steps of two jobs that are cancelled when the test says so."""
+    monkeypatch.setattr(ops, "STEP", 2)
+    held, cancel = Held(), JobStore.cancel
+
+    def slowly(*args: Any, **named: Any) -> Any:
+        held.began.release()
+        assert held.go_on.acquire(timeout=20)
+        return cancel(*args, **named)
+
+    monkeypatch.setattr(JobStore, "cancel", slowly)
+    yield held
+    held.go_on.release(100)
+
+
+def test_another_process_shows_its_progress_and_stops_it(
+    app: App, visitor_as: Callable[..., Visitor], held: Held
+) -> None:
+    jobs = enqueue(app, 7)
+    here, there = visitor_as("operator"), visitor_as("operator")  # a dashboard each, as in two processes
+    where = confirm(here, "/bulk?verb=cancel&q=queue:mail&all=1", "cancel")
+    assert held.began.acquire(timeout=20)
+    assert there.json(f"{where}.json")["done"] == 0
+    held.step()
+
+    seen = there.json(f"{where}.json")
+    assert (seen["done"], seen["refused"], seen["is_over"]) == (2, 0, False)
+    text = there.words(where)
+    assert "2 cancelled. " in text
+    assert "Another process of this server runs it." in text
+    assert '<noscript><meta http-equiv="refresh"' in there.page(where)
+    there.post(f"{where}/stop")
+    held.go_on.release(100)
+    end = wait(here, where)
+
+    assert (end["done"], end["is_over"], end["is_stopped"], end["left"]) == (4, True, True, 3)
+    seen = there.json(f"{where}.json")
+    assert (seen["done"], seen["is_over"], seen["is_stopped"]) == (4, True, True)
+    assert "Stopped" in there.words(where)
+    assert 'http-equiv="refresh"' not in there.page(where)
+    assert states(app, jobs).count("cancelled") == 4
+    (action,) = core_of(app).backend.actions.newest(10)
+    assert (action.done, action.note) == (4, "stopped by ann")
+
+
+@pytest.mark.parametrize(("most", "note"), [(4, "complete"), (3, "ended: this would cancel more than 3 jobs")])
+def test_another_process_shows_how_it_ended(
+    app: App, visitor_as: Callable[..., Visitor], monkeypatch: pytest.MonkeyPatch, most: int, note: str
+) -> None:
+    enqueue(app, 4)
+    here, there = visitor_as("operator"), visitor_as("operator")
+    form = form_of(here.page("/bulk?verb=cancel&q=queue:mail&all=1"))
+    monkeypatch.setattr("dray.web.pages.bulk.OPERATORS_BULK", most)
+    where = here.post("/bulk/cancel", selection=form["selection"]).headers["location"].partition("?")[0]
+    end = wait(here, where)
+
+    seen = there.json(f"{where}.json")
+
+    kept = ("id", "verb", "search", "is_over", "is_stopped", "error", "done", "refused")
+    assert [seen[each] for each in kept] == [end[each] for each in kept]
+    (action,) = core_of(app).backend.actions.newest(10)
+    assert (action.note or "").startswith(note)
+
+
+def test_another_process_shows_it_to_those_alone_who_may_see_it(app: App, visitor_as: Callable[..., Visitor]) -> None:
+    enqueue(app, 1)
+    here = visitor_as("operator", queues=["mail"])
+    where = confirm(here, "/bulk?verb=cancel&q=queue:mail&all=1", "cancel")
+    wait(here, where)
+
+    visitor_as("operator", queues=["mail"]).page(where)
+    visitor_as("admin", user="bob").page(where)
+    for role, user, queues in (
+        ("operator", "bob", None),
+        ("admin", "bob", ["billing"]),
+        ("viewer", "bob", None),
+        ("operator", "", ["billing"]),
+    ):
+        other = visitor_as(role, user=user, queues=queues)
+        other.page(where, 404)
+        other.post(f"{where}/stop", 403 if role == "viewer" else 404)
 
 
 def test_a_preview_takes_few_statements(app: App, visitor: Visitor) -> None:
@@ -312,3 +418,27 @@ def test_a_preview_takes_few_statements(app: App, visitor: Visitor) -> None:
         visitor.client.get("/bulk?verb=cancel&q=queue:mail&all=1", headers={"hx-request": "true"})
 
     assert len(made) <= 12, made
+
+
+def test_a_preview_of_a_hundred_thousand_jobs_is_short(
+    app: App, visitor: Visitor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @app.task(name="mail.send", queue="mail")
+    def send() -> None: ...
+
+    send.enqueue_many([()] * 100_000)
+    preview, took = "/bulk?verb=cancel&q=queue:mail task:mail.*&all=1", list[float]()
+    shape: dict[str, Any] = {}
+
+    for _ in range(5):
+        began = time.monotonic()
+        shape = visitor.json(preview.replace("/bulk", "/bulk.json"))
+        took.append(time.monotonic() - began)
+
+    with capsys.disabled():
+        print(f"\na preview of 100,000 jobs took {1e3 * min(took):.0f} to {1e3 * max(took):.0f} ms")
+    assert shape["is_capped"]
+    assert 0 < shape["count"] <= 10_000
+    assert len(shape["jobs"]) == 10
+    assert statistics.median(took) < 1.0, "100 ms is the aim, on a machine that does nothing else"
+    assert re.search(r"Cancel [\d,]+ jobs or more\?", visitor.words(preview))

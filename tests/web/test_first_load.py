@@ -54,7 +54,7 @@ def test_the_first_load_is_at_most_60_kilobytes(tmp_path: Path, capsys: pytest.C
 
 
 def test_a_server_that_it_is_mounted_in_ends_within_two_seconds_although_streams_are_open(
-    tmp_path: Path, sqlite_template: Path
+    tmp_path: Path, sqlite_template: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """uvicorn itself waits for open streams without a limit."""
     path = tmp_path / "jobs.db"
@@ -76,5 +76,6 @@ def test_a_server_that_it_is_mounted_in_ends_within_two_seconds_although_streams
                 took = time.monotonic() - began
         finally:
             server.kill()
-    print(f"it ended after {took:.2f} s")
+    with capsys.disabled():
+        print(f"\nthe server ended {took:.2f} s after SIGTERM")
     assert took < 5.0  # of which two on a machine that does nothing else

@@ -22,7 +22,7 @@ def test_a_page_is_whole_a_part_or_json(app: App, visitor: Visitor) -> None:
     part = visitor.client.get("/queues", headers={"hx-request": "true"}).text
     assert "<nav" not in part
     assert 'id="main"' in part
-    assert [queue["name"] for queue in visitor.json("/queues.json")] == ["mail"]
+    assert [queue["name"] for queue in visitor.json("/queues.json")["queues"]] == ["mail"]
 
 
 def test_a_page_that_does_not_exist_says_so(visitor: Visitor) -> None:

@@ -40,7 +40,7 @@ def test_the_list_shows_what_each_task_did(app: App, send: str, visitor: Visitor
 
     assert "mail.send Sends a mail to one person. mail none 3 33.3 %" in words
     assert "elsewhere" not in words  # nothing of it ended, and no worker knows it
-    (task,) = visitor.json("/tasks.json")
+    (task,) = visitor.json("/tasks.json")["tasks"]
     assert (task["name"], task["queue"], task["ended"]["failed"]) == (send, "mail", 1)
     assert task["workers"] == []
 
@@ -113,5 +113,5 @@ def test_limits_are_shown_in_the_list_and_on_the_page(app: App, send: str, visit
 
     for path in ("/tasks", f"/tasks/{send}"):
         assert "limit 3, key_limit 1" in visitor.words(path)
-    assert visitor.json("/tasks.json")[0]["limits"] == {"limit": 3, "key_limit": 1}
+    assert visitor.json("/tasks.json")["tasks"][0]["limits"] == {"limit": 3, "key_limit": 1}
     assert visitor.json(f"/tasks/{send}.json")["limits"] == {"limit": 3, "key_limit": 1}

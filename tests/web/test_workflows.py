@@ -240,6 +240,45 @@ def test_a_workflow_is_cancelled_after_it_was_asked_for(app: App, quarterly: Run
     assert "Cancel…" not in visitor.words(f"/workflows/{quarterly.id}")
 
 
+def test_an_operator_may_act_on_a_thousand_jobs_of_a_workflow_and_an_admin_on_more(
+    app: App, quarterly: Run, visitor_as: Callable[..., Visitor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator, admin, path = visitor_as("operator"), visitor_as("admin"), f"/workflows/{quarterly.id}"
+    monkeypatch.setattr("dray.web.pages.workflows.OPERATORS_BULK", 3)
+
+    answer = operator.post(f"{path}/cancel", 409)
+    assert "This would cancel 4 jobs, and the most is 3. Ask an admin." in answer.text
+    assert quarterly.counts == {"queued": 1, "waiting": 3}
+    drain(app)
+    monkeypatch.setattr("dray.web.pages.workflows.OPERATORS_BULK", 0)
+    assert "This would retry 1 job, and the most is 0." in operator.post(f"{path}/retry", 409).text
+    assert quarterly.job("stats").state == "failed"
+    assert core_of(app).backend.actions.newest() == []
+
+    admin.post(f"{path}/retry")
+    admin.post(f"{path}/cancel")
+    assert [(each.verb, each.done) for each in core_of(app).backend.actions.newest()] == [("cancel", 2), ("retry", 1)]
+
+
+def test_the_bound_of_an_operator_is_a_thousand(app: App, visitor_as: Callable[..., Visitor]) -> None:
+    @app.task(name="etl.part")
+    def part() -> None: ...
+
+    def made(steps: int) -> Run:
+        workflow = app.workflow("wide")
+        for _ in range(steps):
+            workflow.add(part)
+        return workflow.enqueue()
+
+    most, more = made(1_000), made(1_001)
+    operator = visitor_as("operator")
+
+    operator.post(f"/workflows/{more.id}/cancel", 409)
+    operator.post(f"/workflows/{most.id}/cancel")
+
+    assert (more.counts, most.counts) == ({"queued": 1_001}, {"cancelled": 1_000})
+
+
 def test_a_viewer_sees_no_button_and_is_refused(app: App, quarterly: Run, visitor_as: Callable[..., Visitor]) -> None:
     drain(app)
     viewer = visitor_as("viewer")

@@ -40,26 +40,25 @@ class Browser:
         if user is not None:
             async_to_sync(self.client.aforce_login)(user) if self._is_async else self.client.force_login(user)
 
-    def get(self, path: str) -> tuple[int, str, Any]:
-        return self._told(async_to_sync(self._aget)(path) if self._is_async else self._get(path))
+    def get(self, path: str, headers: dict[str, str] | None = None) -> tuple[int, str, Any]:
+        if self._is_async:
+            return self._told(async_to_sync(self._aget)(path, headers))
+        return self._told(self._read(self.client.get(path, headers=headers)))
 
-    def post(self, path: str, form: dict[str, str]) -> tuple[int, str, Any]:
+    def post(self, path: str, form: dict[str, str], headers: dict[str, str] = ORIGIN) -> tuple[int, str, Any]:
         given = path, urlencode(form), "application/x-www-form-urlencoded"
         if self._is_async:
-            return self._told(async_to_sync(self._apost)(*given))
-        return self._told(self._read(self.client.post(*given, headers=ORIGIN)))
-
-    def _get(self, path: str) -> tuple[Any, bytes]:
-        return self._read(self.client.get(path))
+            return self._told(async_to_sync(self._apost)(*given, headers=headers))
+        return self._told(self._read(self.client.post(*given, headers=headers)))
 
     def _read(self, response: Any) -> tuple[Any, bytes]:
         return response, b"".join(response.streaming_content) if response.streaming else response.content
 
-    async def _aget(self, path: str) -> tuple[Any, bytes]:
-        return await self._aread(await self.client.get(path))
+    async def _aget(self, path: str, headers: dict[str, str] | None) -> tuple[Any, bytes]:
+        return await self._aread(await self.client.get(path, headers=headers))
 
-    async def _apost(self, *given: str) -> tuple[Any, bytes]:
-        return await self._aread(await self.client.post(*given, headers=ORIGIN))
+    async def _apost(self, *given: str, headers: dict[str, str]) -> tuple[Any, bytes]:
+        return await self._aread(await self.client.post(*given, headers=headers))
 
     async def _aread(self, response: Any) -> tuple[Any, bytes]:
         if not response.streaming:
@@ -108,6 +107,35 @@ def test_staff_see_jobs_and_retry_them(shop: Project, kind: str) -> None:
     from dray.app_interface import core_of
 
     assert [each.who for each in core_of(shop.app).backend.actions.newest(limit=5)] == ["ann"]
+
+
+# What a proxy says that the browser sees; it reaches Django as http://testserver. And that Django believes it.
+BEHIND = {"x-forwarded-host": "ops.example.com", "x-forwarded-proto": "https"}
+TRUSTED = {"USE_X_FORWARDED_HOST": True, "SECURE_PROXY_SSL_HEADER": ("HTTP_X_FORWARDED_PROTO", "https")}
+
+
+@pytest.mark.parametrize("kind", ["wsgi", "asgi"])
+def test_forms_are_sent_through_a_proxy_that_django_trusts(shop: Project, kind: str) -> None:
+    from django.test import override_settings
+
+    shop.app.queue("mail", priority=0)
+    browser = Browser(kind, user("ann", "view_job", "change_job", is_staff=True))
+
+    def pauses(origin: str) -> int:
+        _, page, _ = browser.get("/ops/jobs/queues/mail", BEHIND)
+        token = re.search(r'name="token" value="([^"]+)"', page)
+        assert token is not None
+        form = {"token": token[1]}
+        return browser.post("/ops/jobs/queues/mail/pause", form, {**BEHIND, "origin": origin})[0]
+
+    with override_settings(**TRUSTED):
+        assert pauses("http://testserver") == 403
+        assert pauses("http://ops.example.com") == 403  # the page came by https
+        assert not shop.app.queue("mail").is_paused
+        assert pauses("https://ops.example.com") == 303
+    assert shop.app.queue("mail").is_paused
+    assert pauses("https://ops.example.com") == 403  # Django does not trust what any client can send
+    assert pauses("http://testserver") == 303
 
 
 @pytest.mark.parametrize("kind", ["wsgi", "asgi"])

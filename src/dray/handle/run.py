@@ -18,6 +18,7 @@ from dray.model.action import NewAction
 from dray.model.job import FINAL, LIVE, CancelResult, State
 from dray.model.values import check_name, shown
 from dray.model.workflow import Done, RunState, Tally, Workflow, done_of, workflow_state
+from dray.wording import counted
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -225,12 +226,22 @@ class Run:
         return await in_thread(lambda: self.retry_failed(cancelled=cancelled))
 
 
-def cancel_run(app: AppInterface, run_id: str, action: NewAction | None = None) -> dict[str, CancelResult]:
-    """Cancels the live jobs of a workflow, with those that running ones add meanwhile; what became of each."""
+def cancel_run(
+    app: AppInterface, run_id: str, action: NewAction | None = None, *, most: int | None = None
+) -> dict[str, CancelResult]:
+    """Cancels the live jobs of a workflow, with those that running ones add meanwhile; what became of each. Raises
+    ConfigError before it cancels more than `most`."""
     results: dict[str, CancelResult] = {}
     while ids := [i for i in app.backend.workflows.jobs(run_id, LIVE) if i not in results]:
+        check_most("cancel", len(results) + len(ids), most)
         results |= cancel(app, ids, action)
     return results
+
+
+def check_most(verb: str, jobs: int, most: int | None) -> None:
+    """Raises ConfigError if an action on a workflow would be on more jobs than one person may act on."""
+    if most is not None and jobs > most:
+        raise ConfigError(f"this would {verb} {counted(jobs, 'job')}, and the most is {most:,}")
 
 
 def retryable(app: AppInterface, run_id: str, *, cancelled: bool) -> list[str]:

@@ -16,7 +16,7 @@ from dray.app_interface import AppInterface
 from dray.errors import ConfigError, UnknownJob, UnknownWorkflow
 from dray.handle import job as handles
 from dray.handle.job import Job
-from dray.handle.run import Run, cancel_run, retryable
+from dray.handle.run import Run, cancel_run, check_most, retryable
 from dray.model.action import By, Kind, NewAction, Verb, ids_target
 from dray.model.job import FINAL, CancelResult
 from dray.model.limit import Bounds, Scope
@@ -204,26 +204,30 @@ def remove_schedule(core: AppInterface, name: str, by: By) -> None:
 # Workflows
 
 
-def cancel_workflow(core: AppInterface, workflow_id: str, by: By) -> Acted:
-    """Cancels every job of a workflow that has not started and asks running ones to stop."""
+def cancel_workflow(core: AppInterface, workflow_id: str, by: By, *, most: int | None = None) -> Acted:
+    """Cancels every job of a workflow that has not started and asks running ones to stop. ConfigError: that would be
+    more than `most`."""
     run = _run(core, workflow_id)
     action = _new(core, by, "cancel", "workflow", run.id)
-    results = cancel_run(core, run.id, action)
+    results = cancel_run(core, run.id, action, most=most)
     if not results:
         core.backend.actions.note(action)
     done = [i for i, result in results.items() if result in {CancelResult.CANCELLED, CancelResult.REQUESTED}]
     return Acted(done, dict.fromkeys(results.keys() - set(done), "it had ended already"))
 
 
-def retry_workflow(core: AppInterface, workflow_id: str, by: By, *, cancelled: bool = False) -> Acted:
+def retry_workflow(
+    core: AppInterface, workflow_id: str, by: By, *, cancelled: bool = False, most: int | None = None
+) -> Acted:
     """Starts the failed steps of a workflow over, and with `cancelled` those that were cancelled or expired; in one
-    transaction."""
+    transaction. ConfigError: that would be more than `most`."""
     run = _run(core, workflow_id)
     action = _new(core, by, "retry", "workflow", run.id)
     ids = retryable(core, run.id, cancelled=cancelled)
     if not ids:
         core.backend.actions.note(action)
         return Acted([], {})
+    check_most("retry", len(ids), most)
     done = set(handles.retry(core, ids, action))
     refused = [job_id for job_id in ids if job_id not in done]
     return Acted([job_id for job_id in ids if job_id in done], _why_not_retried(core, refused) if refused else {})

@@ -2,6 +2,9 @@
 
 What is chosen is frozen when it is shown: jobs that came or ended later are not touched, and a job that has changed
 by the time it is its turn is left alone. A step is short, and the whole leaves one row in Actions.
+
+That row counts with each step. If it is written first (`begin`), any process can follow the action there, and stop
+it: what stops or ends it is the row's note, and the first note stays.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from dray.clock import SystemClock
 from dray.errors import ConfigError
 from dray.handle.job import Job
 from dray.instants import MILLISECOND, MINUTE, SECOND
-from dray.model.action import By
+from dray.model.action import Action, By, NewAction
 from dray.model.search import Search, parse
 from dray.model.sought import Sought, sought
 from dray.ops import acting
@@ -50,6 +53,11 @@ _VALID_US = 10 * MINUTE
 _TOKEN_CHARS = 16_384
 _PURPOSE = b"dray selection\0"
 _CHANGED = "it has changed since it was chosen"
+
+# How the note of a row begins.
+COMPLETE = "complete"
+STOPPED = "stopped by "
+FAILED = "ended: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +150,17 @@ def preview(core: AppInterface, selection: Selection, verb: BulkVerb, *, budget:
     return Preview(len(found.places), found.next is not None, sample)
 
 
+def followed(core: AppInterface, action_id: str) -> Action | None:
+    """The row of an action on a selection that a person began in a dashboard; None: there is none."""
+    row = core.backend.actions.get(action_id)
+    return row if row is not None and row.via == "web" and row.kind == "jobs" and row.verb in STATES else None
+
+
+def stop(core: AppInterface, action_id: str, who: str) -> bool:
+    """Ends an action before its next step, whichever process runs it; False: it has ended, or was stopped before."""
+    return core.backend.actions.end(action_id, STOPPED + who)
+
+
 class Bulk:
     """An action on a selection. Call `step` until it is over; `stop` may be called from any thread.
 
@@ -159,6 +178,7 @@ class Bulk:
         self._ids: list[str] = []  # the next is the last of them
         self._next: Place | None = None
         self._is_looking, self._is_over, self._is_stopped = True, False, False
+        self._is_begun = False
         self.acted = acting.Acted([], {})  # in the last step
         self._done = self._refused = 0
         self._refusals: dict[str, str] = {}
@@ -168,12 +188,29 @@ class Bulk:
         """The jobs that were found and are still to come, the next one first."""
         return self._ids[::-1]
 
+    @property
+    def is_stopped(self) -> bool:
+        return self._is_stopped
+
+    def begin(self) -> None:
+        """Writes its row, before the first step."""
+        action = NewAction(self.action_id, self._by.who, self._by.via, self.verb, "jobs", self._target)
+        self._core.backend.actions.note(action)
+        self._is_begun = True
+
     def stop(self) -> None:
         """Ends it before the next step. What was done stays."""
         self._is_stopped = True
 
+    def end(self, note: str) -> None:
+        """Notes in its row how it ended."""
+        self._core.backend.actions.end(self.action_id, note)
+
     def step(self) -> Progress:
         """Looks for jobs, or acts on the next 500. After an error of the database it can be called again."""
+        if self._is_begun and not self._is_stopped:
+            row = self._core.backend.actions.get(self.action_id)
+            self._is_stopped = row is None or row.note is not None
         if self._is_stopped:
             self._is_over = True
         elif self._is_looking:

@@ -13,9 +13,9 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from dray import backends
-from dray.backends.store.live import LiveJob, Numbers, Panels
+from dray.backends.store.live import QUEUES, LiveJob, Numbers, Panels
 from dray.instants import SECOND, moment, to_datetime
-from dray.model.job import State
+from dray.model.job import Queue, State
 from dray.ops.tail import id_at
 
 ROWS = 200  # of a list
@@ -36,13 +36,17 @@ Row = dict[str, Any]
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     at: datetime
-    queues: list[Row]  # name; queued and running jobs; oldest: seconds that its first job has been ready; paused_at
+    # Of each: name, priority, queued and running jobs; oldest: seconds that its first job has been ready; paused_at.
+    # At most 1,000 that were made, paused ones first, and those in which jobs are ready or run.
+    queues: list[Row]
     running: list[Row]  # `LiveJob`s, those that have run longest
     failures: list[Row]  # the same, newest first
     workers: list[Row]  # `LiveWorker`s, with the number of their running jobs
     counts: dict[str, int]  # jobs by state, each at most its `cap`
     rates: dict[str, float]  # enqueued, completed, failed, cancelled: a second, over the last seconds
     counted: int = COUNTED
+    queue_count: int = 0  # of all queues that were made, counted up to 10,000
+    has_all_queues: bool = True  # there is no other queue, nor another in which jobs are ready
 
     def cap(self, state: str) -> int:
         """Where the count of this state ends."""
@@ -114,6 +118,19 @@ class _Taken(NamedTuple):
     next_at: int  # when they may be taken again
 
 
+def queue_row(name: str, queue: Queue | None, queued: int) -> Row:
+    """A queue in which nothing runs. `queue`: None, if it was not made."""
+    priority, paused_at = (0, None) if queue is None else (queue.priority, queue.paused_at)
+    return {
+        "name": name,
+        "priority": priority,
+        "queued": queued,
+        "running": 0,
+        "oldest": None,
+        "paused_at": moment(paused_at),
+    }
+
+
 def _snapshot(panels: Panels, taken: _Taken) -> Snapshot:
     numbers = taken.numbers
     running = Counter[str]()
@@ -121,17 +138,15 @@ def _snapshot(panels: Panels, taken: _Taken) -> Snapshot:
     for queue, worker, jobs in panels.hands:
         running[queue] += jobs
         hands[worker] += jobs
-    paused = {queue.name: queue.paused_at for queue in panels.queues}
-    names = sorted({*paused, *numbers.depths, *running})
+    made = {queue.name: queue for queue in panels.queues}
+    names = sorted({*made, *numbers.depths, *running})
     return Snapshot(
         at=to_datetime(panels.now),
         queues=[
             {
-                "name": name,
-                "queued": numbers.depths.get(name, 0),
+                **queue_row(name, made.get(name), numbers.depths.get(name, 0)),
                 "running": running[name],
                 "oldest": (panels.now - numbers.oldest[name]) / SECOND if name in numbers.oldest else None,
-                "paused_at": moment(paused.get(name)),
             }
             for name in names
         ],
@@ -155,6 +170,8 @@ def _snapshot(panels: Panels, taken: _Taken) -> Snapshot:
         rates={"enqueued": numbers.enqueued / (_WINDOW / SECOND)}
         | {state: _rate(*rate, taken.at) for state, rate in numbers.ended.items()},
         counted=taken.counted,
+        queue_count=panels.queue_count,
+        has_all_queues=len(panels.queues) < QUEUES and len(numbers.depths) < QUEUES,
     )
 
 

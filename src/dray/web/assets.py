@@ -1,4 +1,7 @@
-"""Style, script and icon, kept in memory. Their address changes with them, so browsers may keep them for good."""
+"""Style, script and icon, kept in memory. Their address changes with them, so browsers may keep them for good.
+
+htmx.min.js is dist/htmx.min.js of the package htmx.org 4.0.0 on npm, unchanged (licence 0BSD). A test pins its hash.
+"""
 
 from __future__ import annotations
 

@@ -1,17 +1,20 @@
 """Bulk actions that run in this process: a thread each, a few at once, with progress and stop.
 
-Each leaves one row in Actions, which outlives the process; what is kept here is how far those of late have come.
+Each has its row in Actions from its beginning, which other processes of the server show and stop it by; what is kept
+here says more: how many jobs are left, and why some were refused.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dray.errors import DrayError
 from dray.log import log
+from dray.ops.bulk import COMPLETE, FAILED, STOPPED
 from dray.web.page import Refused
 
 if TYPE_CHECKING:
@@ -33,7 +36,7 @@ class Running:
     started_at: datetime
     progress: Progress | None = None  # None: the first step has not ended
     error: str | None = None  # what ended it before its end
-    is_stopping: bool = False
+    stopped_by: str | None = None
     ended: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -44,25 +47,43 @@ class Running:
     def is_over(self) -> bool:
         return self.ended.is_set()
 
-    def run(self) -> None:
+    @property
+    def is_stopping(self) -> bool:
+        return self.bulk.is_stopped and self.error is None
+
+    def run(self, tell: Callable[[], None]) -> None:
+        """`tell`: pages that show it are to be made again."""
         try:
             while self.progress is None or not self.progress.is_over:
                 self.progress = self.bulk.step()
+                tell()
         except DrayError as error:
             self.error = str(error)
         except Exception as error:
             log.exception("a bulk action of the dashboard failed")
             self.error = f"{type(error).__name__}; the dashboard's log says more"
         finally:
+            self._note_end()
             self.ended.set()
+            tell()
 
-    def stop(self) -> None:
-        self.is_stopping = True
+    def _note_end(self) -> None:
+        """What has stopped it is noted already, if that was a person."""
+        note = FAILED + self.error if self.error else f"{STOPPED}{self.stopped_by}" if self.is_stopping else COMPLETE
+        try:
+            self.bulk.end(note)
+        except DrayError as error:
+            log.warning("Actions does not say how bulk action %s ended: %s", self.id, error)
+
+    def stop(self, by: str) -> None:
+        """Ends it after its step."""
+        self.stopped_by = by
         self.bulk.stop()
 
 
 class Bulks:
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self._tell = tell
         self._lock = threading.Lock()
         self._known = OrderedDict[str, Running]()
 
@@ -77,8 +98,13 @@ class Bulks:
             ended = [key for key, each in self._known.items() if each.is_over]
             for key in ended[: max(0, len(self._known) - _KEPT)]:
                 del self._known[key]
+        try:
+            running.bulk.begin()
+        except BaseException:
+            running.ended.set()
+            raise
         # A daemon: a server that ends does not wait for it. Each step is one transaction.
-        threading.Thread(target=running.run, name="dray-bulk", daemon=True).start()
+        threading.Thread(target=running.run, args=(self._tell,), name="dray-bulk", daemon=True).start()
 
     def get(self, bulk_id: str) -> Running | None:
         with self._lock:
@@ -88,4 +114,4 @@ class Bulks:
         """Ends all, each after its step."""
         with self._lock:
             for each in self._known.values():
-                each.stop()
+                each.stop("the end of the dashboard")

@@ -36,11 +36,12 @@ from dray.errors import (
     UnknownTask,
     UnknownWorkflow,
 )
+from dray.instants import iso
 from dray.web import assets, fragments, guard, pages, scraping, stream
 from dray.web.access import Access, AccessRule, granted
 from dray.web.forms import read_form
 from dray.web.page import Done, Download, Goto, NotFound, Page, Post, Refused, View
-from dray.web.show import from_path, iso
+from dray.web.show import from_path
 from dray.web.site import Site
 from dray.web.visit import Visit
 from dray.web.wsgi import Wsgi

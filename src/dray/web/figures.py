@@ -20,7 +20,6 @@ from dray.model.values import shown
 from dray.ops import limits, metrics
 from dray.ops.failures import ErrorGroup
 from dray.ops.metrics import Point, Rates, Series, Total
-from dray.ops.top import COUNTED
 from dray.web import menu, show
 from dray.web.failing import Asked
 from dray.web.svg import charts
@@ -162,41 +161,9 @@ def live_workers(visit: Visit) -> list[dict[str, Any]]:
     ]
 
 
-def queue_rows(visit: Visit, span: str) -> list[dict[str, Any]]:
-    """The queues that a visitor may see: what waits and runs, and what ended in the window; the fullest first."""
-    seen = visit.site.snapshot()
-    found = rates(visit, span, "queue")
-    slots = sum(worker["concurrency"] for worker in seen.workers)
-    names = {queue["name"] for queue in seen.queues}
-    gone: list[dict[str, Any]] = [
-        {"name": name, "queued": 0, "running": 0, "oldest": None, "paused_at": None}
-        for name in found
-        if name not in names
-    ]
-    return [
-        {**queue, "slots": slots, "depth": show.about(queue["queued"], COUNTED), **rated(found.get(queue["name"]))}
-        for queue in sorted([*seen.queues, *gone], key=lambda each: (-each["queued"], -each["running"], each["name"]))
-        if visit.access.sees(queue["name"])
-    ]
-
-
 def limited(visit: Visit, scope: Scope) -> dict[str, dict[str, Any]]:
     """The limits in force of queues or of tasks, by name."""
     return visit.site.shared.get(("limits", scope), _LIMITS, lambda: limits.in_force(visit.backend, scope))
-
-
-def queue_shape(visit: Visit, row: dict[str, Any], span: str) -> dict[str, Any]:
-    """A queue as JSON."""
-    found = rates(visit, span, "queue").get(row["name"])
-    return {
-        "name": row["name"],
-        "queued": row["queued"],
-        "oldest": row["oldest"],
-        "running": row["running"],
-        "paused_at": row["paused_at"],
-        "limits": limited(visit, "queue").get(row["name"]),
-        "ended": None if found is None else rates_shape(found),
-    }
 
 
 def rates_shape(found: Rates) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def numbers(site: Site, access: Access) -> dict[str, str]:
     found = around(site)
     return _shown(
         {
-            "queues": queues,
+            "queues": max(queues, seen.queue_count),
             "failures": found.failing,
             "schedules": found.schedules,
             "workers": len(seen.workers),

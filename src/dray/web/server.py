@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import uvicorn
 if TYPE_CHECKING:
     from dray.web.dashboard import Dashboard
 
+PROXY_VARIABLE = "FORWARDED_ALLOW_IPS"
 _AT_ONCE = 300  # connections and requests; more are told to come back (503)
 _LAST_REQUESTS = 1  # second for requests under way, at the end
 
@@ -33,6 +35,9 @@ class Server(uvicorn.Server):
                 log_level="warning",
                 access_log=False,  # an address may hold the code of a link
                 server_header=False,
+                # uvicorn believes X-Forwarded-For of any program on this machine: one that guesses the token would be
+                # another visitor each time. A proxy is named by uvicorn's own variable.
+                proxy_headers=PROXY_VARIABLE in os.environ,
                 limit_concurrency=_AT_ONCE,
                 timeout_graceful_shutdown=_LAST_REQUESTS,
             )

@@ -71,7 +71,7 @@ class Site:
         self.feed = Feed(core, self.feed_has_seen)
         self.fragments = Fragments()
         self.asker = Asker()
-        self.bulks = Bulks()
+        self.bulks = Bulks(lambda: self.feed.tell({"actions"}))
         self.shared = Shared()
         self.beside = Beside()
         self.pruning = Beside()  # by itself: it may take minutes

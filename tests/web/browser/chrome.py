@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -20,6 +20,7 @@ from dray.web.dashboard import Dashboard
 # Without windows it takes half the time.
 CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium") or shutil.which("chromium-browser")
 PATIENCE = 20.0
+_FILES = (".csv", ".jsonl", "/args", "/result", "/log")
 Theme = Literal["light", "dark"]
 _AXE = (Path(__file__).parent / "axe.min.js").read_text()
 
@@ -36,10 +37,13 @@ class Served:
         self.dashboard = site
 
 
-@contextmanager
-def served(app: App, role: Any = "admin") -> Generator[Served]:
+def served(app: App, role: Any = "admin") -> AbstractContextManager[Served]:
     """What `dray web` shows, to visitors who need no link."""
-    site = dashboard(app, access=lambda _: Access(role, "ann"))
+    return serving(dashboard(app, access=lambda _: Access(role, "ann")))
+
+
+@contextmanager
+def serving(site: Dashboard) -> Generator[Served]:
     server = uvicorn.Server(uvicorn.Config(site, port=0, log_level="warning", lifespan="off"))
     socket = server.config.bind_socket()
     thread = threading.Thread(target=server.run, args=([socket],), name="test-uvicorn")
@@ -67,6 +71,7 @@ class Visitor:
 
     def __init__(self, browser: Browser, served: Served, width: int = 1440, **options: Any) -> None:
         self.served = served
+        self.expected: set[int] = set()  # statuses that the browser may complain of
         self.wrong: list[str] = []  # errors in the console, violations of the policy, requests to others, dialogs
         given: dict[str, Any] = {"reduced_motion": "reduce", **options}
         self.context: BrowserContext = browser.new_context(
@@ -81,7 +86,8 @@ class Visitor:
     def _hear(self, message: Any) -> None:
         # Tests of the network, beside this one, plug cables into this machine: browsers then drop their connections.
         is_of_another_test = "net::ERR_NETWORK_CHANGED" in message.text
-        if message.type in {"error", "warning"} and not is_of_another_test:
+        is_expected = any(f"responded with a status of {status} " in message.text for status in self.expected)
+        if message.type in {"error", "warning"} and not is_of_another_test and not is_expected:
             self.wrong.append(f"{message.type}: {message.text}")
 
     def _see(self, request: Any) -> None:
@@ -102,15 +108,6 @@ class Visitor:
         assert answer is not None
         assert answer.status == status, f"{path}: {answer.status}"
 
-    def pages(self, paths: list[str]) -> list[str]:
-        """Those of the paths that are pages, and not files to be saved."""
-        found = [path for path in paths if not path.endswith((".csv", ".jsonl"))]
-        answers = {path: self.context.request.get(path, max_redirects=0) for path in found}
-        failed = {path: each.status for path, each in answers.items() if each.status >= 500}
-        assert not failed, failed
-        shown = {path: each.headers.get("content-type", "") for path, each in answers.items() if each.status == 200}
-        return [path for path, kind in shown.items() if kind.startswith("text/html")]
-
     def checks_accessibility(self) -> None:
         """Has axe in every page that is opened from now on. Not as an element: the policy would refuse it."""
         self.context.add_init_script(_AXE)
@@ -119,12 +116,20 @@ class Visitor:
         self.context.close()
 
 
-def violations(page: Page, part: str, only: Sequence[str] = (), but: Sequence[str] = ()) -> list[str]:
-    """What axe finds in a part of a page, each with its places, by these rules or by all but these."""
-    options: dict[str, Any] = {"resultTypes": ["violations"], "rules": {rule: {"enabled": False} for rule in but}}
+def pages_of(paths: list[str]) -> list[str]:
+    """Those of the paths that are pages, and not files to be saved. Beside them /bulk, which is none by itself."""
+    return [path for path in paths if path != "/bulk" and not path.endswith(_FILES)]
+
+
+def violations(page: Page, only: Sequence[str] = (), but: Sequence[str] = ()) -> list[str]:
+    """What axe finds in a whole page, each with its places, by these rules or by all but these."""
+    rules = {rule: {"enabled": False} for rule in but}
+    options: dict[str, Any] = {"resultTypes": ["violations"], "iframes": False, "rules": rules}
+    # One rule alone reads the style sheets (css-orientation-lock): they are not fetched again for another theme.
+    options["preload"] = not only and not but
     if only:
         options["runOnly"] = {"type": "rule", "values": list(only)}
-    found = page.evaluate("([part, options]) => axe.run(part, options)", [part, options])
+    found = page.evaluate("options => axe.run('html', options)", options)
     return [
         f"{each['id']}: {each['help']}: " + "; ".join(node["html"][:160] for node in each["nodes"][:3])
         for each in found["violations"]

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.web import hostile
-from tests.web.browser.chrome import Visitor, needs_chromium, overflow
+from tests.web.browser.chrome import Visitor, needs_chromium, overflow, pages_of
 from tests.web.browser.conftest import Shown
 
 pytestmark = needs_chromium
@@ -25,7 +25,7 @@ def test_nothing_runs_breaks_the_layout_or_leaves_the_page(browser: Browser, ful
     visitor = Visitor(browser, full.served, width=390)
     page, wrong = visitor.context.new_page(), list[str]()
 
-    for path in visitor.pages(planted):
+    for path in pages_of(planted):
         visitor.go(page, path)
         wrong += [f"{path}: {each}" for each in broken(page)]
 

@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
-from tests.web.browser.chrome import PATIENCE, Visitor, needs_chromium
+from dray import App
+from tests.web.browser.chrome import PATIENCE, Visitor, needs_chromium, served
 from tests.web.browser.conftest import Shown
 
 pytestmark = needs_chromium
@@ -39,15 +40,25 @@ def live(visitor: Visitor, path: str = "/queues") -> Page:
     return page
 
 
-def test_a_change_is_seen_within_a_second(visitor: Visitor, full: Shown, capsys: pytest.CaptureFixture[str]) -> None:
-    page, took = live(visitor), list[float]()
-    for n in range(3):
-        began = time.monotonic()
-        full.app.queue(f"new-{n}", priority=n)
-        expect(page.locator("#main").get_by_text(f"new-{n}", exact=True)).to_be_visible(timeout=SEEN)
-        took.append(time.monotonic() - began)
+def test_a_change_is_seen_within_a_second_on_both_databases(
+    browser: Browser, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A second is the aim; a busy machine gets ten."""
+    with App(url) as app:
+        app.init()
+        with served(app) as site:
+            visitor, took = Visitor(browser, site), list[float]()
+            page = live(visitor)
+            for n in range(3):
+                began = time.monotonic()
+                app.enqueue("mail.send", {}, queue=f"new-{n}")
+                expect(page.locator("#main").get_by_text(f"new-{n}", exact=True)).to_be_visible(timeout=SEEN)
+                took.append(time.monotonic() - began)
+            visitor.close()
     with capsys.disabled():
         print(f"\na change was seen after {', '.join(f'{each:.2f}' for each in took)} s")
+    assert visitor.wrong == []
+    assert max(took) <= SEEN / 1000
 
 
 def test_focus_typed_text_and_selection_are_kept(visitor: Visitor, full: Shown) -> None:
@@ -166,7 +177,9 @@ def test_a_page_says_when_the_dashboard_does_not_reply_and_goes_on(
     until(lambda: word(page) == "Live")
 
 
-def test_ten_tabs_are_usable_and_all_see_a_change(visitor_with: Callable[..., Visitor], full: Shown) -> None:
+def test_ten_tabs_are_usable_and_all_see_a_change(
+    visitor_with: Callable[..., Visitor], full: Shown, capsys: pytest.CaptureFixture[str]
+) -> None:
     visitor = visitor_with()
     pages = [visitor.open("/queues") for _ in range(10)]
 
@@ -179,7 +192,9 @@ def test_ten_tabs_are_usable_and_all_see_a_change(visitor_with: Callable[..., Vi
 
     assert len(full.served.dashboard.site.feed._listeners) <= 4
     assert [each for each in visitor.wrong if "503" not in each] == []  # the tabs that have to ask
-    print(f"ten tabs saw a change within {took:.1f} s")
+    with capsys.disabled():
+        print(f"\nten tabs saw a change within {took:.1f} s")
+    assert took < 50, "those without a stream ask every 5 seconds"
 
 
 # Times, colours, keys

@@ -16,3 +16,9 @@ class Store:
     def _read(self, name: str, /, **params: Any) -> list[Row]:
         """All rows of one statement, in a read of its own."""
         return self._db.read(lambda tx: tx.rows(name, **params))
+
+
+def containing(part: str) -> str:
+    """The pattern of text that contains a part; its own signs are text."""
+    escaped = "".join(f"!{char}" if char in "%_!" else char for char in part.lower())
+    return f"%{escaped}%"

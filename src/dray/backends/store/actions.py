@@ -13,7 +13,8 @@ from typing import NamedTuple
 from dray.backends.database import LAST_ID, Database, Session, write_and_recall
 from dray.backends.store import Store
 from dray.model.action import Action, Kind, NewAction
-from dray.model.bounds import PRUNE_CHUNK
+from dray.model.bounds import ACTION_NOTE_BYTES, PRUNE_CHUNK
+from dray.sanitize import bounded
 
 
 class ActionRow:
@@ -75,6 +76,12 @@ class ActionStore(Store):
         """Writes the row of an action that changes nothing here, or is about to begin."""
         row = ActionRow(action)
         self._db.write(lambda tx: row.add(tx, done, refused))
+
+    def end(self, action_id: str, note: str) -> bool:
+        """Notes how an action in several transactions ended, or that it has to; False: that was noted before."""
+        return bool(
+            self._db.write(lambda tx: tx.run("action_end", id=action_id, note=bounded(note, ACTION_NOTE_BYTES)))
+        )
 
     def newest(
         self, limit: int = 100, before: str | None = None, kind: Kind | None = None, target: str | None = None

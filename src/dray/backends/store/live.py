@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dray.backends.database import FIRST_ID, Later, Row, Session
-from dray.backends.store import Store
+from dray.backends.store import Store, containing
 from dray.backends.store.liveness import Life, lives
 from dray.model.job import Queue, State
 
 _RUNNING = 100_000  # running jobs in one look; a view that follows them has to see them all
 _NEXT = 500  # of the jobs that are due next, looked at for those that were put back
 _WORKERS = 1_000
-_QUEUES = 1_000
+QUEUES = 1_000  # that a look shows, and that it counts the ready jobs of
+QUEUES_COUNTED = 10_000
 _NEVER = 4_000_000_000_000_000  # after every instant that a worker can have ended at
 _AMONG = 10_000  # running jobs that the longest-running are found among
 _HEADS = 500  # pairs of task and priority that the oldest ready job is looked for in
@@ -133,7 +134,8 @@ class Panels(NamedTuple):
     hands: list[tuple[str, str, int]]  # queue, worker, how many jobs
     failures: list[LiveJob]  # newest first
     workers: list[LiveWorker]
-    queues: list[Queue]
+    queues: list[Queue]  # paused ones first
+    queue_count: int  # of all, counted up to 10,000
 
 
 class EndRate(NamedTuple):
@@ -237,7 +239,7 @@ class LiveStore(Store):
         return self._db.read(work)
 
     def panels(self, limit: int) -> Panels:
-        """What runs, what failed, workers and queues, at most `limit` of each, at one moment."""
+        """What runs, what failed and workers, at most `limit` of each, and queues, at most 1,000, at one moment."""
 
         def work(tx: Session) -> Panels:
             known = lives(self._db, tx)
@@ -246,7 +248,8 @@ class LiveStore(Store):
             hands = tx.later("live_hands", among=_AMONG)
             failures = tx.later("live_ended_newest", state=State.FAILED, since=0, limit=limit)
             workers = tx.later("live_workers", since=_NEVER, limit=limit)
-            queues = tx.later("queue_list")
+            queues = tx.later("live_queues", limit=QUEUES)
+            count = tx.later("live_queue_count", limit=QUEUES_COUNTED)
             return Panels(
                 now=now()[0][0],
                 running=live_jobs(running()),
@@ -254,9 +257,25 @@ class LiveStore(Store):
                 failures=live_jobs(failures()),
                 workers=[each for each in live_workers(workers()) if known.get(each.id) is not Life.GONE],
                 queues=[Queue(*row) for row in queues()],
+                queue_count=count()[0][0],
             )
 
         return self._db.read(work)
+
+    def queues_named(self, names: Collection[str], limit: int) -> tuple[list[Queue], dict[str, int]]:
+        """Queues by name, as far as they are known, and how many jobs are ready in each, counted up to `limit`."""
+
+        def work(tx: Session) -> tuple[list[Queue], dict[str, int]]:
+            given = sorted(names)
+            queues = tx.later("live_queues_named", names=given)
+            depths = tx.later("live_depths_named", names=given, limit=limit)
+            return [Queue(*row) for row in queues()], dict(depths())
+
+        return self._db.read(work)
+
+    def queues_like(self, part: str, limit: int) -> list[str]:
+        """The names of queues that contain a part, whatever its case."""
+        return [row[0] for row in self._read("live_queues_like", pattern=containing(part), limit=limit)]
 
     def numbers(self, *, since: int, since_id: str, limit: int, counted: int, newest: int) -> Numbers:
         """How many jobs there are: the count of a queue ends at `limit`, that of a state at `counted`. And how many
@@ -267,7 +286,7 @@ class LiveStore(Store):
                 state.value: tx.later("live_rate", state=state, since=since, limit=newest)
                 for state in (State.COMPLETED, State.FAILED, State.CANCELLED)
             }
-            depths = tx.later("live_depths", limit=limit, queues=_QUEUES)
+            depths = tx.later("live_depths", limit=limit, queues=QUEUES)
             oldest = tx.later("live_heads", limit=_HEADS)
             counts = tx.later("live_counts", limit=counted)
             enqueued = tx.later("live_rate_enqueued", after_id=since_id, limit=newest)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from dray.backends import rows
@@ -84,6 +85,11 @@ class OverviewStore(Store):
     def ended_workers(self, limit: int) -> list[LiveWorker]:
         """Workers that stopped or died, newest first."""
         return live_workers(self._read("overview_ended_workers", limit=limit))
+
+    def tasks_of(self, worker_ids: Collection[str]) -> dict[str, list[str]]:
+        """The tasks that workers know, by the workers' ids."""
+        found = self._read("overview_worker_tasks", ids=sorted(worker_ids))
+        return {worker_id: json.loads(tasks) for worker_id, tasks in found}
 
     def worker(self, worker_id: str, limit: int) -> OneWorker | None:
         """A worker, at most `limit` of the jobs it runs and of those that were taken back from it."""

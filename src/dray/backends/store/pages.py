@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from dray.backends.database import LAST_ID, Session
-from dray.backends.store import Store
+from dray.backends.store import Store, containing
 from dray.backends.store.live import LiveJob
 from dray.model.action import Action
 from dray.model.job import State
@@ -69,7 +69,7 @@ class PageStore(Store):
         """The newest workflows before an id, with a part in their name, in small or capital letters."""
 
         def look(tx: Session) -> Found[Workflow]:
-            start, pattern = before or LAST_ID, _containing(part)
+            start, pattern = before or LAST_ID, containing(part)
             found = tx.rows("page_workflows", before=start, window=WINDOW, pattern=pattern, limit=limit + 1)
             shown = [Workflow(*row) for row in found[:limit]]
             return Found(shown, shown[-1].id if len(found) > limit else _window_end(tx, "page_workflows_end", start))
@@ -111,7 +111,7 @@ class PageStore(Store):
 
     def schedules(self, *, limit: int, after: str = "", part: str = "") -> Found[Schedule]:
         """Schedules by name, with a part in their name or their task's."""
-        found = self._read("page_schedules", after=after, pattern=_containing(part), limit=limit + 1)
+        found = self._read("page_schedules", after=after, pattern=containing(part), limit=limit + 1)
         shown = [Schedule(*row) for row in found[:limit]]
         return Found(shown, shown[-1].name if len(found) > limit else None)
 
@@ -142,9 +142,3 @@ def _window_end(tx: Session, statement: str, before: str) -> str | None:
     """Where to look on, if there is more beyond the window."""
     found = tx.rows(statement, before=before, window=WINDOW - 1)
     return found[0][0] if found and tx.rows(statement, before=found[0][0], window=0) else None
-
-
-def _containing(part: str) -> str:
-    """The pattern of text that contains a part; its own signs are text."""
-    escaped = "".join(f"!{char}" if char in "%_!" else char for char in part.lower())
-    return f"%{escaped}%"

@@ -79,7 +79,18 @@ async def _view(request: HttpRequest, path: str) -> HttpResponseBase:
     if not isinstance(request, ASGIRequest):
         return await sync_to_async(_through_wsgi)(request, root, access)
     query = request.META.get("QUERY_STRING", "").encode()  # Django's test client leaves it a text
-    scope = {**request.scope, "root_path": root, "path": request.path, "query_string": query, _KEY: access}
+    # Behind a proxy, Django knows the host and the scheme that the browser sees (USE_X_FORWARDED_HOST,
+    # SECURE_PROXY_SSL_HEADER): with those of the last hop, the Origin of no form would be its own.
+    others = [(name, value) for name, value in request.scope["headers"] if name.lower() != b"host"]
+    scope = {
+        **request.scope,
+        "headers": [(b"host", request.get_host().encode("latin-1")), *others],
+        "scheme": request.scheme,
+        "root_path": root,
+        "path": request.path,
+        "query_string": query,
+        _KEY: access,
+    }
     return await _through_asgi(scope, request.body)
 
 
@@ -101,7 +112,8 @@ def _to_login(request: HttpRequest) -> HttpResponse:
 
 
 def _through_wsgi(request: Any, root: str, access: Access) -> HttpResponseBase:
-    environ = {"HTTP_HOST": request.get_host(), **request.environ, _KEY: access, "wsgi.input": BytesIO(request.body)}
+    environ = {**request.environ, _KEY: access, "wsgi.input": BytesIO(request.body)}
+    environ |= {"HTTP_HOST": request.get_host(), "wsgi.url_scheme": request.scheme}  # as the browser sees them
     environ["SCRIPT_NAME"] = root.encode().decode("latin-1")  # as WSGI has texts
     environ["PATH_INFO"] = request.path.removeprefix(root).encode().decode("latin-1")
     said: list[Any] = []

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from dray.errors import ConfigError
+from dray.instants import to_datetime
+from dray.model.action import Action
 from dray.model.search import Search, parse
 from dray.model.values import canonical_id
 from dray.ops import bulk as ops
@@ -19,6 +21,7 @@ from dray.web.visit import Visit
 from dray.wording import counted
 
 _BUDGET = 0.03  # seconds that a preview counts jobs; half of it goes into the sample
+_UNKNOWN = "There is no such bulk action, or it is not yours; Actions lists what was done."
 _DONE = {"retry": "retried", "cancel": "cancelled", "delete": "deleted"}
 
 
@@ -96,7 +99,7 @@ def _start(verb: BulkVerb) -> Callable[[Visit, Form], Done]:
         except ConfigError as error:
             raise Refused(f"{str(error)[:1].upper()}{str(error)[1:]}.") from error
         bulk = Bulk(visit.core, selection, verb, visit.by, most=_most(visit))
-        running = Running(bulk, visit.user, selection.chosen(verb).text(), visit.now)
+        running = Running(bulk, visit.by.who, selection.chosen(verb).text(), visit.now)
         visit.site.bulks.start(running)
         return Done(f"/bulk/{running.id}", "")
 
@@ -104,7 +107,10 @@ def _start(verb: BulkVerb) -> Callable[[Visit, Form], Done]:
 
 
 def follow(visit: Visit) -> Shown:
+    """How far it is. What another process runs is shown by its row in Actions."""
     running = _running(visit)
+    if running is None:
+        return _follow_row(visit, _row(visit))
     progress = running.progress
     data: dict[str, Any] = {
         "running": running,
@@ -136,25 +142,78 @@ def _total(progress: ops.Progress) -> int:
     return progress.done + progress.refused + progress.left_known
 
 
-def _running(visit: Visit) -> Running:
-    """One of the visitor's own, on queues that they may see; admins who see all queues see those of others too."""
+def _follow_row(visit: Visit, row: Action) -> View:
+    note = row.note or ""
+    is_stopped = note.startswith(ops.STOPPED)
+    error = note.removeprefix(ops.FAILED) if note.startswith(ops.FAILED) else None
+    shape: dict[str, Any] = {
+        "id": row.id,
+        "verb": row.verb,
+        "search": row.target,
+        "started_at": to_datetime(row.at),
+        "is_over": row.note is not None,
+        "is_stopped": is_stopped,
+        "error": error,
+        "done": row.done,
+        "refused": row.refused,
+        "left": None,
+        "refusals": {},
+    }
+    data = {
+        "running": {**shape, "who": row.who, "what": row.target, "is_stopping": is_stopped},
+        "progress": ops.Progress(row.done, row.refused, 0, row.note is not None, {}, is_looking=False),
+        "verb": row.verb,
+        "done": _DONE[row.verb],
+        "now": visit.now,
+        "look": _look(row.target),
+        "total": None,
+    }
+    return View("bulk_run.html", f"{row.verb.capitalize()} jobs", data, shape)
+
+
+def _look(target: str) -> str:
+    """The search that finds the jobs again; a very long one was cut when it was written down."""
+    try:
+        return parse(target).without("state").text()
+    except ConfigError:
+        return ""
+
+
+def _running(visit: Visit) -> Running | None:
+    """One that runs or ran in this process, if the visitor may see it."""
     running, queues = visit.site.bulks.get(visit.params["id"]), visit.access.queues
-    is_admin = visit.access.role == "admin" and queues is None
-    if running is None or (running.who != visit.user and not is_admin) or not _is_within(running, queues):
-        raise NotFound("This process runs no such bulk action; Actions lists what was done.")
+    if running is None:
+        return None
+    touched = running.bulk.selection.queues
+    if not _is_own(visit, running.who) or not (queues is None or (touched is not None and touched <= queues)):
+        raise NotFound(_UNKNOWN)
     return running
 
 
-def _is_within(running: Running, queues: frozenset[str] | None) -> bool:
-    touched = running.bulk.selection.queues
-    return queues is None or (touched is not None and touched <= queues)
+def _row(visit: Visit) -> Action:
+    """Of one that another process runs. It does not say of which queues: those who see some see what they began."""
+    action_id = canonical_id(visit.params["id"])
+    row = None if action_id is None else ops.followed(visit.core, action_id)
+    is_named = visit.access.queues is None or bool(visit.access.user)  # others of their role have no name either
+    if row is None or not is_named or not _is_own(visit, row.who):
+        raise NotFound(_UNKNOWN)
+    return row
+
+
+def _is_own(visit: Visit, who: str) -> bool:
+    """Admins who see all queues see those of others too."""
+    return who == visit.by.who or (visit.access.role == "admin" and visit.access.queues is None)
 
 
 def stop(visit: Visit, form: Form) -> Done:  # noqa: ARG001 - it needs nothing of it
     running = _running(visit)
-    running.stop()
-    done = running.progress.done if running.progress else 0
-    return Done(f"/bulk/{running.id}", f"It ends after this step. {counted(done, 'job')} so far.")
+    row = _row(visit) if running is None else ops.followed(visit.core, running.id)
+    action_id = visit.params["id"] if row is None else row.id
+    ops.stop(visit.core, action_id, visit.by.who)
+    if running is not None:
+        running.stop(visit.by.who)
+    done = 0 if row is None else row.done
+    return Done(f"/bulk/{action_id}", f"It ends after this step. {counted(done, 'job')} so far.")
 
 
 PAGES: list[Page] = [

@@ -36,8 +36,10 @@ def show_metrics(visit: Visit) -> View:
     shape = {
         "span": span,
         **figures.series_shape(found),
-        "queues": {name: figures.rates_shape(each) for name, each in queues.items()},
-        "tasks": {name: figures.rates_shape(each) for name, each in tasks.items()},
+        "queues": {row["name"]: figures.rates_shape(queues[row["name"]]) for row in data["queues"]},
+        "tasks": {row["name"]: figures.rates_shape(tasks[row["name"]]) for row in data["tasks"]},
+        "more_queues": len(queues) - len(data["queues"]),
+        "more_tasks": len(tasks) - len(data["tasks"]),
     }
     return View("metrics.html", "Metrics", data, shape)
 

@@ -15,7 +15,7 @@ from dray.ops import attention
 from dray.ops.attention import Notice
 from dray.ops.metrics import Series
 from dray.ops.top import Snapshot
-from dray.web import figures, menu, show
+from dray.web import figures, menu, queue_rows, show
 from dray.web.page import Page, Post, View
 from dray.web.site import NOTICES
 from dray.web.visit import Visit
@@ -29,14 +29,15 @@ _KEPT = 2.0  # seconds that sentences are kept
 
 def show_overview(visit: Visit) -> View:
     span = figures.span_of(visit)
-    seen, around = visit.site.snapshot(), menu.around(visit.site)
+    seen, around = queue_rows.seen_by(visit), menu.around(visit.site)
     if not around.has_jobs:
         return _first_page(visit, seen, around)
     whole = visit.access.queues is None
     found = figures.series_seen(visit, span)
     groups = figures.groups(visit, span) if whole else []
     notices = _notices(visit, seen, around)
-    queues = figures.queue_rows(visit, span)
+    found_queues = queue_rows.rows(visit, span)
+    queues = found_queues.rows
     workers = figures.live_workers(visit) if whole else []
     running = [job for job in seen.running if visit.access.sees(job["queue"])]
     data: dict[str, Any] = {
@@ -51,7 +52,7 @@ def show_overview(visit: Visit) -> View:
         "total": found.total,
         "waits": figures.times_chart(found) if whole or len(visit.access.queues or ()) == 1 else None,
         "queues": queues[:_ROWS],
-        "more_queues": max(0, len(queues) - _ROWS),
+        "more_queues": max(0, found_queues.total - _ROWS),
         "groups": groups[:_FEW],
         "workers": workers[:_ROWS],
         "more_workers": max(0, len(workers) - _ROWS),
@@ -69,7 +70,8 @@ def show_overview(visit: Visit) -> View:
         "jobs": {tile["state"]: tile["jobs"] for tile in data["tiles"]},
         "counted_up_to": seen.counted,
         "ended": figures.series_shape(found),
-        "queues": [figures.queue_shape(visit, each, span) for each in queues],
+        "queues": [queue_rows.shape(visit, each, span) for each in queues[: queue_rows.SHOWN]],
+        "more_queues": max(0, found_queues.total - queue_rows.SHOWN),
         "failures": [figures.group_shape(each) for each in groups],
         "workers": workers,
         "running": running,

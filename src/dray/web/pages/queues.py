@@ -7,10 +7,11 @@ from typing import Any
 
 from dray.instants import moment, to_datetime
 from dray.model.action import Action
+from dray.model.bounds import NAME_CHARS
 from dray.model.values import check_name
 from dray.ops import acting, attention, limits
-from dray.ops.top import COUNTED
-from dray.web import figures, show
+from dray.ops.top import COUNTED, queue_row
+from dray.web import figures, queue_rows, show
 from dray.web.page import Done, Form, NotFound, Page, Post, View
 from dray.web.visit import Visit
 
@@ -20,29 +21,34 @@ _PAUSES = 20
 
 def show_queues(visit: Visit) -> View:
     span = figures.span_of(visit)
-    rows = figures.queue_rows(visit, span)
+    part = visit.query.get("name", "").strip()[:NAME_CHARS]
+    found = queue_rows.rows(visit, span, part)
+    rows = found.rows[: queue_rows.SHOWN]
     seen = visit.site.snapshot()
     data = {
         "queues": rows,
+        "part": part,
+        "total": found.total,
+        "is_total_capped": found.is_total_capped,
         "limits": _limits(visit),
         "span": span,
         "words": figures.WORDS[span],
         "windows": figures.windows(visit, span),
         "now": seen.at,
     }
-    return View("queues.html", "Queues", data, [figures.queue_shape(visit, row, span) for row in rows])
+    listed = [queue_rows.shape(visit, row, span) for row in rows]
+    return View("queues.html", "Queues", data, {"queues": listed, "more": found.total - len(rows)})
 
 
 def show_queue(visit: Visit) -> View:
     span = figures.span_of(visit)
     name = _named(visit)
-    row = next((row for row in figures.queue_rows(visit, span) if row["name"] == name), None)
+    row = queue_rows.one(visit, span, name)
     newest = visit.backend.overview.newest_of_queue(name, _NEWEST)
     if row is None and not newest:
         raise NotFound(f"There is no queue {name}: none was set, served or paused by this name, and it has no job.")
     if row is None:
-        nothing = {"name": name, "queued": 0, "running": 0, "oldest": None, "paused_at": None, "slots": 0}
-        row = {**nothing, "depth": "0", **figures.rated(None)}
+        row = {**queue_row(name, None, 0), "slots": 0, "depth": "0", **figures.rated(None)}
     seen = visit.site.snapshot()
     found = figures.series(visit, span, queue=name)
     actions = visit.backend.actions.newest(limit=_PAUSES, kind="queue", target=name)
@@ -71,7 +77,7 @@ def show_queue(visit: Visit) -> View:
         "now": seen.at,
     }
     shape = {
-        **figures.queue_shape(visit, row, span),
+        **queue_rows.shape(visit, row, span),
         "series": figures.series_shape(found),
         "newest": [{key: job[key] for key in _JOB} for job in jobs],
         "actions": [_shown(action) for action in actions],

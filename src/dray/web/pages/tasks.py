@@ -21,7 +21,7 @@ from dray.wording import interval
 _TOPICS = frozenset({"workers"})
 _KNOWN = 5.0  # seconds that the workers' lists of tasks are kept
 _SCHEDULES = 20
-_ROWS = 500  # tasks that are shown; more are in the JSON
+_ROWS = 500  # tasks that are shown
 
 
 def show_tasks(visit: Visit) -> View:
@@ -47,7 +47,8 @@ def show_tasks(visit: Visit) -> View:
         "words": figures.WORDS[span],
         "windows": figures.windows(visit, span),
     }
-    return View("tasks.html", "Tasks", data, [_shape(task, rates, limited) for task in listed])
+    shown = [_shape(task, rates, limited) for task in listed[:_ROWS]]
+    return View("tasks.html", "Tasks", data, {"tasks": shown, "more": len(listed) - len(shown)})
 
 
 def show_task(visit: Visit) -> View:

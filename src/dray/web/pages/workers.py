@@ -22,6 +22,8 @@ def show_workers(visit: Visit) -> View:
     live = figures.live_workers(visit)
     ended, taken = visit.site.shared.get("ended workers", _KEPT, lambda: _ended(visit))
     rows = [_ended_row(worker, taken.get(worker.id, {})) for worker in ended]
+    ids = {worker["id"] for worker in [*live, *rows]}
+    tasks = visit.site.shared.get("tasks of workers", _KEPT, lambda: visit.backend.overview.tasks_of(ids))
     data: dict[str, Any] = {
         "live": live,
         "ended": rows,
@@ -30,7 +32,12 @@ def show_workers(visit: Visit) -> View:
         "all_slots": sum(worker["concurrency"] for worker in live),
         "now": seen.at,
     }
-    return View("workers.html", "Workers", data, {"at": seen.at, "live": live, "ended": rows})
+    shape = {
+        "at": seen.at,
+        "live": [{**each, "tasks": tasks.get(each["id"], []), "stopped_at": None} for each in live],
+        "ended": [{**each, "tasks": tasks.get(each["id"], [])} for each in rows],
+    }
+    return View("workers.html", "Workers", data, shape)
 
 
 def _ended(visit: Visit) -> tuple[list[LiveWorker], dict[str, dict[str, int]]]:
@@ -46,7 +53,11 @@ def _ended_row(worker: LiveWorker, taken: dict[str, int]) -> dict[str, Any]:
         "host": worker.host,
         "pid": worker.pid,
         "state": worker.state,
+        "queues": list(worker.queues),
+        "concurrency": worker.concurrency,
+        "duties": [],
         "started_at": to_datetime(worker.started_at),
+        "last_seen_at": to_datetime(worker.last_seen_at),
         "stopped_at": moment(worker.stopped_at),
         "taken_back": taken,
         "became": attention.became_of(taken) if worker.state == "dead" else "",

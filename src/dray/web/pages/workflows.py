@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 from dray.backends.store.live import LiveJob
 from dray.backends.store.pages import WINDOW, Sketch, Step
+from dray.errors import ConfigError
 from dray.instants import SECOND, moment
 from dray.model.job import FINAL, State
 from dray.model.values import canonical_id
 from dray.model.workflow import Tally, Workflow
 from dray.ops import acting, listing, shapes
+from dray.web.access import OPERATORS_BULK
 from dray.web.page import Done, Form, Goto, NotFound, Page, Post, Refused, Shown, View
 from dray.web.paging import cursor
 from dray.web.show import term
@@ -187,7 +189,7 @@ def took(job: LiveJob) -> float | None:
 
 
 def cancel(visit: Visit, form: Form) -> Done:  # noqa: ARG001 - nothing is chosen
-    acted = acting.cancel_workflow(visit.core, _id(visit), visit.by)
+    acted = _bounded(visit, acting.cancel_workflow)
     if not acted.done:
         raise Refused("All its steps had ended already.")
     return Done(_path(visit), f"{counted(len(acted.done), 'step')} cancelled, or asked to stop.")
@@ -198,11 +200,20 @@ def retry(visit: Visit, form: Form) -> Done:
     if "job" in form:
         acted = acting.retry(visit.core, [_step_of(visit, form["job"])], visit.by)
     else:
-        acted = acting.retry_workflow(visit.core, _id(visit), visit.by)
+        acted = _bounded(visit, acting.retry_workflow)
     if not acted.done:
         raise Refused(next((f"Not retried: {why}." for why in acted.refused.values()), "It has no failed steps."))
     refused = f"; {counted(len(acted.refused), 'step')} could not" if acted.refused else ""
     return Done(_path(visit), f"{counted(len(acted.done), 'step')} started over{refused}.")
+
+
+def _bounded(visit: Visit, act: Callable[..., acting.Acted]) -> acting.Acted:
+    """Acts on a whole workflow, if its jobs are not more than the visitor may act on at once."""
+    most = None if visit.access.role == "admin" else OPERATORS_BULK
+    try:
+        return act(visit.core, _id(visit), visit.by, most=most)
+    except ConfigError as error:
+        raise Refused(f"{str(error)[:1].upper()}{str(error)[1:]}. Ask an admin.") from error
 
 
 def _step_of(visit: Visit, given: str) -> str:

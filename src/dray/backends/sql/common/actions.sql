@@ -5,6 +5,10 @@ VALUES (:id, $now, :who, :via, :verb, :kind, :target, :note, :done, :refused)
 ON CONFLICT (id) DO UPDATE SET
     done = dray_actions.done + excluded.done, refused = dray_actions.refused + excluded.refused
 
+-- name: action_end
+-- Says how an action ended, unless that has been said. The action itself, or a person who stops it, says so.
+UPDATE dray_actions SET note = :note WHERE id = :id AND note IS NULL
+
 -- name: action_list
 -- The newest actions before an id, of one kind or of all.
 SELECT id, at, who, via, verb, kind, target, note, done, refused FROM dray_actions

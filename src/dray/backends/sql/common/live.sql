@@ -90,19 +90,46 @@ SELECT queue, worker_id, count(*) FROM (
     SELECT queue, worker_id FROM dray_jobs WHERE state = 'running' LIMIT :among
 ) AS part GROUP BY queue, worker_id
 
+-- name: live_queues
+-- Queues by name, paused ones first.
+SELECT name, priority, paused_at, created_at FROM dray_queues ORDER BY paused_at IS NULL, $by_text(name) LIMIT :limit
+
+-- name: live_queue_count
+-- How many queues there are, counted up to a limit.
+SELECT count(*) FROM (SELECT 1 FROM dray_queues LIMIT :limit) AS part
+
+-- name: live_queues_like
+-- Names of queues that contain a part.
+SELECT name FROM dray_queues WHERE lower(name) LIKE :pattern ESCAPE '!' ORDER BY $by_text(name) LIMIT :limit
+
+-- name: live_queues_named
+-- Queues by name.
+SELECT name, priority, paused_at, created_at FROM dray_queues WHERE name $in_texts(names)
+
+-- name: live_depths_named
+-- How much is ready in these queues, counted up to a limit.
+SELECT part.value, (SELECT count(*) FROM (
+    SELECT 1 FROM dray_jobs AS j WHERE j.state = 'queued' AND j.queue = part.value
+    ORDER BY j.task, j.priority DESC, j.run_at, j.id LIMIT :limit
+) AS ready) + (SELECT count(*) FROM (
+    SELECT 1 FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue = part.value
+    ORDER BY j.task, j.priority DESC, j.key, j.run_at, j.id LIMIT :limit
+) AS in_turn)
+FROM $texts(names) AS part
+
 -- name: live_depths
 -- The queues that have anything ready, found by hopping along the indexes, and how much, counted up to a limit. In the
 -- order of an index: otherwise the planner may count rows of the whole table.
-WITH RECURSIVE found (name) AS (
-    SELECT min(queue) FROM dray_jobs WHERE state = 'queued'
+WITH RECURSIVE found (n, name) AS (
+    SELECT 1, (SELECT min(queue) FROM dray_jobs WHERE state = 'queued')
     UNION ALL
-    SELECT (SELECT min(j.queue) FROM dray_jobs AS j WHERE j.state = 'queued' AND j.queue > found.name)
-    FROM found WHERE found.name IS NOT NULL
-), keyed (name) AS (
-    SELECT min(queue) FROM dray_jobs WHERE state = 'parked'
+    SELECT found.n + 1, (SELECT min(j.queue) FROM dray_jobs AS j WHERE j.state = 'queued' AND j.queue > found.name)
+    FROM found WHERE found.name IS NOT NULL AND found.n < :queues
+), keyed (n, name) AS (
+    SELECT 1, (SELECT min(queue) FROM dray_jobs WHERE state = 'parked')
     UNION ALL
-    SELECT (SELECT min(j.queue) FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue > keyed.name)
-    FROM keyed WHERE keyed.name IS NOT NULL
+    SELECT keyed.n + 1, (SELECT min(j.queue) FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue > keyed.name)
+    FROM keyed WHERE keyed.name IS NOT NULL AND keyed.n < :queues
 )
 SELECT name, (SELECT count(*) FROM (
     SELECT 1 FROM dray_jobs AS j WHERE j.state = 'queued' AND j.queue = part.name
@@ -222,5 +249,5 @@ SELECT count(*), max(updated_at), max(last_at), max(next_at), max(paused_at), co
 SELECT (SELECT id FROM dray_workflows ORDER BY id DESC LIMIT 1), (SELECT max(seq) FROM dray_logs)
 
 -- name: pulse_actions
--- What changes when a person acts, and while a bulk action goes on: the newest actions.
-SELECT id, done, refused FROM dray_actions ORDER BY id DESC LIMIT :limit
+-- What changes when a person acts, while a bulk action goes on and when it ends: the newest actions.
+SELECT id, done, refused, note IS NULL FROM dray_actions ORDER BY id DESC LIMIT :limit

@@ -25,6 +25,10 @@ WHERE state = 'dead' AND stopped_at >= $at(since) ORDER BY stopped_at DESC LIMIT
 SELECT id, name, host, pid, state, queues, concurrency, started_at, last_seen_at, stopped_at FROM dray_workers
 WHERE state IN ('stopped', 'dead') ORDER BY stopped_at DESC LIMIT :limit
 
+-- name: overview_worker_tasks
+-- The tasks that workers know.
+SELECT id, tasks FROM dray_workers WHERE id $in_ids(ids)
+
 -- name: overview_worker
 -- One worker.
 SELECT id, name, host, pid, boot, lock, queues, tasks, concurrency, state, started_at, last_seen_at, lease_until,
