@@ -13,10 +13,11 @@ from dray.app_interface import core_of
 from dray.errors import GraphError, JobCancelled, JobEnded, JobFailed
 from dray.handle.job import Job
 from dray.handle.run import Run
-from dray.instants import HOUR
+from dray.instants import DAY, HOUR
 from dray.ops.audit import audit
 from dray.ops.why import why
 from tests.app.hands import Hands
+from tests.backends import beside
 from tests.manual_clock import ManualClock
 
 
@@ -151,10 +152,25 @@ def test_a_step_cancelled_by_a_user_does_not_run_before_what_it_runs_after(app: 
     assert_sound(app)
 
 
-def test_a_job_whose_parent_was_removed_says_so(app: App, hands: Hands) -> None:
+def test_a_failed_job_is_retried_with_the_result_of_its_parent(app: App, hands: Hands, clock: ManualClock) -> None:
+    parent, child = chain(app, "download", "load")
+    hands.complete(parent, 7)
+    hands.fail(child)
+
+    assert not parent.delete()  # it is kept for the retry
+    clock.advance(8 * DAY)
+    assert app.prune() == 0
+
+    assert child.retry()
+    assert parent.refresh().result() == 7
+    hands.complete(child)
+    assert parent.delete()
+
+
+def test_a_job_whose_parent_was_removed_says_so(app: App, hands: Hands, url: str) -> None:
     parent, child = chain(app, "download", "load")
     hands.fail(parent)
-    assert parent.delete()
+    beside.remove_job(url, parent.id)
 
     for told in (message(child), refusal(child)):
         assert "did not complete, and has since been deleted or pruned; enqueue those jobs again" in told

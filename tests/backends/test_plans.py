@@ -74,6 +74,7 @@ HOT: dict[str, tuple[dict[str, Any], str]] = {
     "attempt_trim": ({"ids": SOME_IDS, "keep": 100}, "PRIMARY"),
     "job_rows": ({"ids": SOME_IDS, "most": 10_000}, "PRIMARY"),
     "job_delete": ({"ids": SOME_IDS}, "PRIMARY"),
+    "workflow_job_delete": ({"ids": SOME_IDS}, "PRIMARY"),
     "unique_find": ({"locks": json.dumps(["key 1", "key 2"])}, "dray_jobs_unique"),
     "unique_expire": ({"locks": json.dumps(["key 1", "key 2"])}, "dray_jobs_unique"),
     "job_find": ({"ids": SOME_IDS}, "PRIMARY"),

@@ -341,7 +341,11 @@ class Job(Generic[R_co]):
         return has_changed
 
     def delete(self) -> bool:
-        """Deletes the job and its history: ``job.delete()  # True``. False: it runs, or a live job needs it."""
+        """Deletes the job and its history: ``job.delete()  # True``. False: it runs, or another job needs it.
+
+        A job that runs after it and is live, failed or cancelled needs it: it may ask for its result, now or when it
+        is retried. Delete that one first.
+        """
         if not self._backend.jobs.delete([self.id]):
             self.refresh()
             return False
