@@ -16,7 +16,7 @@ from dray.instants import SECOND, moment, to_datetime
 from dray.model.circumstances import AHEAD_LIMIT, Circumstances, LimitHolder, LimitUse, Parent, WorkerView
 from dray.model.job import FINAL, UNSTARTED, Reason, State
 from dray.model.limit import KEY_KINDS, RATE_KINDS, Source
-from dray.model.lost_parents import obstacle, retry_command
+from dray.model.lost_parents import obstacle, retry_words
 from dray.wording import attempt_name, close_matches, counted, interval, listed, plural, span
 
 _NAMED = 5  # of several in one sentence
@@ -185,7 +185,7 @@ def _parents(around: Circumstances) -> Iterator[Cause]:
             text = f"It is held by policy: its parent {parent_words(parent)} ended as "
             text += f"{ended_as(parent.state, parent.reason)}, and on_parent_failure is {job.on_parent_failure}. "
             if not around.lost.orphans:
-                text += f"`{retry_command(around.lost)}` starts over what it runs after, which frees it; "
+                text += f"To start over what it runs after, which frees it: {retry_words(around.lost)}; "
             text += f"`dray job cancel {job.id}` gives it up."
             facts = {"parent": parent_facts(parent), "on_parent_failure": job.on_parent_failure}
             yield cause(Kind.HELD, text, **facts)
@@ -495,7 +495,7 @@ def _with_parent(around: Circumstances) -> Cause:
         if around.lost.orphans:
             text += f"It cannot be retried: {obstacle(around.lost)}."
         else:
-            text += f"`{retry_command(around.lost)}` brings all of them back."
+            text += f"To bring all of them back: {retry_words(around.lost)}."
     shown = [parent_facts(parent) for parent in parents]
     return cause(Kind.PARENT, text, finished_at=moment(around.job.finished_at), parents=shown)
 
