@@ -106,6 +106,7 @@ HOT: dict[str, tuple[dict[str, Any], str]] = {
     "live_oldest_running": ({"among": 1000, "limit": 100}, "dray_jobs_running"),
     "live_hands": ({"among": 1000}, "dray_jobs_running"),
     "live_depths": ({"limit": 1000, "queues": 100}, "dray_jobs_ready"),
+    "live_kinds": ({"ids": SOME_IDS}, "PRIMARY"),
     "parents_of": ({"id": WORKER, "limit": 12}, "dray_edges_child"),
     "children_of": ({"id": WORKER, "limit": 12}, "PRIMARY"),
     "live_heads": ({"limit": 100}, "dray_jobs_ready"),

@@ -141,9 +141,9 @@ _STAYS = """(
 _STATE_CUTOFF = """CASE j.state
         WHEN 'completed' THEN $at(completed) WHEN 'failed' THEN $at(failed) ELSE $at(cancelled) END"""
 
-# Whether a job has a child that is live, failed or cancelled, which asks for its result now or after a retry. The edge
-# goes with the job: a child that starts over later would run without it. PostgreSQL's has an OFFSET 0 too, which keeps
-# the planner from collecting all such parents while it takes the tables for empty.
+# Whether a job has a child that is live, failed or cancelled, which asks for its result now or after a retry. The
+# edge goes with the job: a child that starts over later would run without it. PostgreSQL's has an OFFSET 0 too, which
+# keeps the planner from collecting all such parents while it takes the tables for empty.
 _NEEDED = r"""EXISTS (SELECT 1 FROM dray_edges AS e JOIN dray_jobs AS c ON c.id = e.child_id
         WHERE e.parent_id = \1.id AND c.state <> 'completed')"""
 

@@ -24,7 +24,7 @@ from dray.model.job import FINAL, CancelResult, State, StateName
 from dray.model.lost_parents import advice
 from dray.model.values import duration_us
 from dray.sanitize import clean_traceback
-from dray.waiter import unknown_job
+from dray.waiter import Patience, unknown_job
 from dray.wording import counted
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class Job(Generic[R_co]):
     def _outcome(self, ended: Mapping[str, model.Job], seconds: float | None) -> R_co:
         row = ended.get(self.id)
         if row is None:
-            raise not_ended(self._app, f"job {self.id}", seconds or 0.0, self.id)
+            raise not_ended(self._app, f"job {self.id}", seconds or 0.0, [self.id])
         self._row = row
         if row.state == State.COMPLETED:
             return self._app.decode_result(row.task, row.result or "null")
@@ -447,11 +447,12 @@ _WORDS = {
 }
 
 
-def not_ended(app: AppInterface, what: str, seconds: float, job_id: str | None) -> TimeoutError:
-    """The error of a wait whose time is over; `job_id`: the job that says why. Reads the database."""
+def not_ended(app: AppInterface, what: str, seconds: float, ids: Sequence[str]) -> TimeoutError:
+    """The error of a wait whose time is over; `ids`: the jobs that say why. Reads the database."""
     begun = f"{what} has not ended within {counted(seconds, 'second')}"
     try:
-        found = None if job_id is None else app.waiter.standstill(job_id)
+        stuck = app.waiter.stuck(ids, Patience()) if len(ids) > 1 else None
+        found = stuck[1] if stuck else app.waiter.standstill(ids[0]) if ids else None
     except StorageError as error:
         return TimeoutError(f"{begun}, and why cannot be read now: {error}")
     if found is None:

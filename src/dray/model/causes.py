@@ -124,10 +124,12 @@ class Standstill(NamedTuple):
 def standstill(around: Circumstances) -> Standstill | None:
     """What to tell a caller that waits for the job; None: it runs, or has ended."""
     job, holder = around.job, around.holder
-    if job.state in FINAL or (holder is not None and not holder.is_gone):
+    is_alone = not any(view.is_alive for view in around.workers)
+    is_held = holder is not None and not holder.is_gone and not (holder.is_silent and is_alone)
+    if job.state in FINAL or is_held:
         return None
     causes = explain(around)
-    is_left = job.state == State.RUNNING and not any(view.is_alive for view in around.workers)
+    is_left = job.state == State.RUNNING and is_alone
     needs_help = is_left or any(each.kind in _NEEDS_HELP for each in causes)
     return Standstill(" ".join(each.text for each in causes), needs_help)
 

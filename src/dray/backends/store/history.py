@@ -5,8 +5,8 @@
 What may go is found by reading, which makes no other transaction wait, however much is passed over. Each transaction
 then removes as many of the found as a `Budget` allows: it locks them, asks again whether they may go, and counts the
 rows of all tables. A job with more rows than one transaction may remove loses its edges to completed children first,
-then its log lines and attempts, a part a transaction, and is itself the last to go: a retry meanwhile gets the job back,
-without what is gone.
+then its log lines and attempts, a part a transaction, and is itself the last to go: a retry meanwhile gets the job
+back, without what is gone.
 
 A job stays while a child of it is live, failed or cancelled: the child runs, or may be retried, with its result. What
 goes may let its parents go: a pass that removed such children is followed by another.
