@@ -11,6 +11,7 @@ import random
 import socket
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
@@ -30,6 +31,7 @@ from dray.interrupts import with_cleanup
 from dray.log import log
 from dray.maintenance.duty_runner import Agenda
 from dray.maintenance.scheduler import Scheduler
+from dray.maintenance.unrun_log import UnrunLog
 from dray.model.job import FINAL, Claim, Demand, Job, State
 from dray.model.settlement import Rng, Settlement, released
 from dray.model.worker import DeathVerdict, NewWorker
@@ -168,7 +170,18 @@ class Drainer:
         self._loop: LoopRunner | None = None
 
     def run(self) -> int:
-        return with_cleanup(self._run, self._leave)
+        told, self._backend.db.on_cancelled = self._backend.db.on_cancelled, self._tell_cancelled
+
+        def leave() -> None:
+            self._backend.db.on_cancelled = told
+            self._leave()
+
+        return with_cleanup(self._run, leave)
+
+    def _tell_cancelled(self, ids: Sequence[str]) -> None:
+        UnrunLog(self._backend).ended(ids)
+        if self._events is not None:
+            self._events.cancelled(ids)
 
     def _run(self) -> int:
         notes.start_capture(self)
@@ -269,11 +282,10 @@ class Drainer:
         if coming.expires_us is not None and coming.expires_us <= 0:
             expired = backend.jobs.expire()
             has_moved |= bool(expired)
-            if self._events is not None:
-                self._events.expired(expired)
-                self._events.tick()
         if coming.due_us is not None and coming.due_us <= 0:
             has_moved |= bool(backend.jobs.promote())
+        if has_moved and self._events is not None:
+            self._events.tick()
         return has_moved
 
     def _jump(self) -> bool:

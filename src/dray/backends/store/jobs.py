@@ -278,6 +278,7 @@ class JobStore(Store):
         """Cancels, as `expired`, jobs not started in time; returns their ids. Tells one chunk of their children."""
         expired = [row[0] for row in write_and_recall(self._db, lambda tx: tx.rows("job_expire", limit=limit))]
         if expired:
+            graph.tell_cancelled(self._db, expired)
             GraphStore(self._db).fan_out_all()
         return expired
 
