@@ -27,6 +27,20 @@ def scratch_url(url: str, name: str = _NAMES[0]) -> str:
     return f"{address.conninfo}{joint}schema={name}"
 
 
+def looking_there_first(url: str) -> str:
+    """The same address of a schema, for connections that look for tables there first, and make them there: those that
+    a user's statements name without a schema. Behind a pooler, which may refuse that, it is left as it is."""
+    from dray.backends.postgres.connect import search_path_of  # noqa: PLC0415 - psycopg is an extra
+
+    address = parse_address(url)
+    assert isinstance(address, PostgresAddress)
+    options, path = search_path_of(address.conninfo)
+    if path is None:
+        return url
+    joined = f"{address.schema},{path}".replace("\\", "\\\\").replace(" ", "\\ ")
+    return f"{url}&options={quote(f'{options} -c search_path={joined}'.strip(), safe='')}"
+
+
 @contextmanager
 def removed_at_the_end(url: str) -> Generator[None]:
     """Removes what was made at an address of `scratch_url`, however this ends."""

@@ -79,9 +79,14 @@ def drain(app: App, delays: bool = True, retries: bool = True, connection: Any =
         with movable(app, connection) as clock:
             return Drainer(app, clock, delays=delays, retries=retries).run()
     except StorageLocked as error:
-        if connection is None:
-            error.add_note("To run jobs inside a transaction that your test keeps open: drain(app, connection=…)")
-        raise
+        settings = core_of(app).settings
+        if connection is not None or not settings.is_sqlite:
+            raise
+        raise StorageLocked(
+            f"{settings.place}: another connection has kept the write lock for {settings.busy_timeout:g} s, so no "
+            "job can run. If your test, or a fixture, keeps a transaction open, end it first, or run the jobs inside "
+            "it: drain(app, connection=…)"
+        ) from error
 
 
 def refuse_async(connection: Any) -> None:
