@@ -161,8 +161,8 @@ class Job(Generic[R_co]):
     def result(self, timeout: float | timedelta | None = None) -> R_co:
         """Waits for the job to end and returns what its body returned: ``job.result(timeout=10)  # 3``.
 
-        Raises `JobFailed` or `JobCancelled`, `TimeoutError` when the time is over (the job goes on), and
-        `UnknownJob` at once if there is no such job.
+        Raises `JobFailed` or `JobCancelled`, `TimeoutError` when the time is over, which says why if the job does not
+        run, and `UnknownJob` at once if there is no such job.
         """
         seconds = seconds_of(timeout)
         if self._connection is not None:

@@ -280,6 +280,8 @@ class Worker:
         tasks = {task.name: task for task in app.registry}
         if not tasks:
             raise ConfigError("this worker knows no task; import the modules that define them (imports=, -i)")
+        if app.hooks.middleware:
+            app.hooks.warn_of_unwrapped({name: task.function for name, task in tasks.items()})
         patient = replace(settings, busy_timeout=_PATIENCE)
         self._backend, self._beats = patient.open(app.clock), patient.open(app.clock)
         undo.callback(self._beats.close)

@@ -190,6 +190,8 @@ class Drainer:
 
     def _run(self) -> int:
         notes.start_capture(self)
+        functions = {name: task.function for name, task in self._tasks.items()}
+        core_of(self._app).hooks.warn_of_unwrapped(functions)
         self._register()
         if self._only is None:
             core_of(self._app).declare_limits(self._backend)
