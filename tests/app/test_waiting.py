@@ -50,6 +50,11 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
 
 
+def nothing(_: object) -> FanOut:
+    """Replaces a fan-out that a crash prevents."""
+    return FanOut(0, left=False)
+
+
 @contextmanager
 def waiting(work: Any) -> Generator[Any]:
     with ThreadPoolExecutor(1) as pool:
@@ -192,7 +197,7 @@ def test_a_workflow_whose_last_worker_died_before_it_told_the_next_step_is_told_
     wf.add(add, 1, step="last", after=[wf.add(add, 1, step="first")])
     run = wf.enqueue()
     with monkeypatch.context() as crashing:
-        crashing.setattr(GraphStore, "_fan_out_turn", lambda _: FanOut(0, left=False))
+        crashing.setattr(GraphStore, "_fan_out_turn", nothing)
         hands.complete(run.job("first"))
     core_of(app).backend.workers.deregister(hands.worker)
     with waiting(lambda: run.wait(LONG)) as state:

@@ -20,7 +20,7 @@ from dray.model.causes import Standstill
 from dray.model.job import Job, State
 from dray.sanitize import escape_control
 from dray.waiter import PATIENCE, Patience
-from dray.wording import counted, span, with_short_ids
+from dray.wording import attempt_of, counted, span, with_short_ids
 
 _STEP = 0.2  # seconds between two looks at the progress
 _BAR = 20
@@ -56,7 +56,8 @@ def judge(jobs: Sequence[Job]) -> Code:
     """Says which jobs did not complete, and returns the exit code for that."""
     failed = [job for job in jobs if job.state != State.COMPLETED]
     for job in failed:
-        where = f" in attempt {job.attempt} of {job.max_attempts}" if job.state == State.FAILED else ""
+        attempt = attempt_of(job.attempt, job.max_attempts, job.claim)
+        where = f" in {attempt}" if job.state == State.FAILED else ""
         why = f": {job.error}" if job.error else ""
         reason = f" ({job.reason})" if job.reason else ""
         word = "failed" if job.state == State.FAILED else "was cancelled"
@@ -143,6 +144,6 @@ def _one(app: dray.App, job_id: str) -> tuple[float | None, str]:
     except StorageError:
         return None, f"{short(job_id)}: the database does not answer"
     message = f": {escape_control(row.progress_message)}" if row.progress_message else ""
-    attempt = f", attempt {row.attempt} of {row.max_attempts}" if row.attempt else ""
+    attempt = f", {attempt_of(row.attempt, row.max_attempts, row.claim)}" if row.attempt else ""
     words = f"{short(row.id)} {escape_control(row.task)} {row.state}{message}{attempt}"
     return None if row.progress is None else row.progress / 100, words

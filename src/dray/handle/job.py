@@ -25,7 +25,7 @@ from dray.model.lost_parents import advice
 from dray.model.values import duration_us
 from dray.sanitize import clean_traceback
 from dray.waiter import Patience, unknown_job
-from dray.wording import counted
+from dray.wording import attempt_name, counted
 
 if TYPE_CHECKING:
     from dray.backends import Backend
@@ -219,14 +219,17 @@ class Job(Generic[R_co]):
     def _failure(self, row: model.Job) -> JobFailed | JobCancelled:
         """What result() raises: what happened, to which job, and what can be done."""
         kind = JobFailed if row.state == State.FAILED else JobCancelled
-        attempts = f" in attempt {row.attempt} of {row.max_attempts}" if kind is JobFailed else ""
+        kept = self._backend.history.attempts(self.id) if kind is JobFailed else []
+        start = max(model.starts(each.attempt for each in kept), default=1)
+        name = attempt_name(row.attempt, start if start > 1 else None)
+        attempts = f" in {name} of {row.max_attempts}" if kind is JobFailed else ""
         what = f"job {row.id} ({row.task}) {_WORDS.get(row.reason or '', f'ended as {row.state}')}{attempts}"
         why = f": {row.error}" if row.error else ""
         look = "see job.attempts(); " if kind is JobFailed else ""
         lost = self._backend.graph.lost(self.id)
         again = advice(lost) if any(lost) else "job.retry() starts it over"
         error = kind(f"{what}{why}\n{look}{again}", self, row.reason, row.error)
-        for last in self._backend.history.attempts(self.id)[-1:] if kind is JobFailed else ():
+        for last in kept[-1:]:
             if last.traceback:
                 error.add_note(f"where the body failed:\n{clean_traceback(last.traceback, _TRACEBACK_BYTES)}")
         return error

@@ -15,7 +15,7 @@ from dray.errors import StorageError
 from dray.log import END_FIELDS, log
 from dray.model.job import FINAL, Job, Reason, State
 from dray.sanitize import escape_control
-from dray.wording import counted, short_id
+from dray.wording import attempt_of, counted, short_id
 
 MOST = 50  # lines a second
 _WINDOW = 1.0
@@ -67,10 +67,22 @@ class UnrunLog:
             return room, more
 
 
+def teller(backend: Backend, tell: Callable[[Sequence[str]], None] | None) -> Callable[[Sequence[str]], None]:
+    """What a database tells of the jobs it has cancelled: the log, and `tell`, of hooks. On any thread."""
+    log_of_ends = UnrunLog(backend)
+
+    def cancelled(ids: Sequence[str]) -> None:
+        log_of_ends.ended(ids)
+        if tell is not None:
+            tell(ids)
+
+    return cancelled
+
+
 def _say(row: Job) -> None:
     reason = Reason(row.reason) if row.reason in _WORDS else None
     words = _WORDS[reason] if reason is not None else f"ended as {row.state}"
-    attempt = f", attempt {row.attempt} of {row.max_attempts}" if row.attempt else ""
+    attempt = f", {attempt_of(row.attempt, row.max_attempts, row.claim)}" if row.attempt else ""
     level = logging.WARNING if row.state == State.FAILED else logging.INFO
     fields = {
         "event": str(row.state),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import NamedTuple
 
@@ -72,14 +73,19 @@ def retry_words(lost: Lost) -> str:
         return f"`dray job retry {' '.join(ids)}`"
     if (workflow := _workflow(lost)) is not None:
         return _of_workflow(lost, workflow)
-    from dray.model.search import Search  # noqa: PLC0415 - most programs search for nothing
-
     states, tasks = sorted({each.state for each in lost.culprits}), sorted({each.task for each in lost.culprits})
-    search = Search().plus("state", *states)
-    search = search.plus("task", *tasks) if len(tasks) <= _IN_COMMAND else search
-    which = f" of {listed(tasks)}" if search.has("task") else ""
-    command = f"dray job retry --all {shlex.quote(search.text())}"
+    named = tasks if len(tasks) <= _IN_COMMAND else []
+    terms = [f"state:{state}" for state in states] + [f"task:{_quoted(task)}" for task in named]
+    which = f" of {listed(named)}" if named else ""
+    command = f"dray job retry --all {shlex.quote(' '.join(terms))}"
     return f"`{command}`, which starts every {' or '.join(states)} job{which} over (--dry-run counts them)"
+
+
+def _quoted(name: str) -> str:
+    """A name as a search takes it, and nothing else."""
+    if re.fullmatch(r"[\w.-]+", name):
+        return name
+    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _workflow(lost: Lost) -> str | None:

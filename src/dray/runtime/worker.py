@@ -21,7 +21,7 @@ from dray.instants import SECOND
 from dray.interrupts import OwnedLock, Signal, with_cleanup
 from dray.log import log
 from dray.maintenance import WorkerDuties
-from dray.maintenance.unrun_log import UnrunLog
+from dray.maintenance.unrun_log import teller
 from dray.model.bounds import JOB_NAME_CHARS
 from dray.model.values import duration_us
 from dray.model.worker import NewWorker
@@ -320,8 +320,8 @@ class Worker:
             self._beats, lease, inbox, in_flight, stopper, app.clock, check.trouble, self._watch
         )
         self._events = Events(app) if app.hooks.worker_events else None
-        self._ends = UnrunLog(self._beats)
-        self._backend.db.on_cancelled = self._beats.db.on_cancelled = self._tell_cancelled
+        told = teller(self._beats, None if self._events is None else self._events.cancelled)
+        self._backend.db.on_cancelled = self._beats.db.on_cancelled = told
         started = self._events.started if self._events is not None and "started" in app.hooks.worker_events else None
         on_began = [tell for tell in (stopper.began, self._observer.began, started) if tell is not None]
         link = WorkerLink(app.clock, self._rng, lambda: app.backend, note_buffer, inbox.ring, on_began)
@@ -357,12 +357,6 @@ class Worker:
         self._engine_loop = EngineLoop(self._engine, inbox, self._observer.tick)
         loops = (self._duties_loop, self._rescue_loop, self._engine_loop)
         self._services = (stopper, beat, *hooks, *loops)
-
-    def _tell_cancelled(self, ids: Sequence[str]) -> None:
-        """On the thread that has cancelled them: the engine's, or one of the duties'."""
-        self._ends.ended(ids)
-        if self._events is not None:
-            self._events.cancelled(ids)
 
     def _take_new_id(self) -> str:
         """After this worker was declared dead or lost its proof. On the engine's thread."""

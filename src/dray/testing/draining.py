@@ -11,7 +11,6 @@ import random
 import socket
 import time
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
@@ -31,7 +30,7 @@ from dray.interrupts import with_cleanup
 from dray.log import log
 from dray.maintenance.duty_runner import Agenda
 from dray.maintenance.scheduler import Scheduler
-from dray.maintenance.unrun_log import UnrunLog
+from dray.maintenance.unrun_log import teller
 from dray.model.job import FINAL, Claim, Demand, Job, State
 from dray.model.settlement import Rng, Settlement, released
 from dray.model.worker import DeathVerdict, NewWorker
@@ -175,18 +174,14 @@ class Drainer:
         self._loop: LoopRunner | None = None
 
     def run(self) -> int:
-        told, self._backend.db.on_cancelled = self._backend.db.on_cancelled, self._tell_cancelled
+        db, tells = self._backend.db, None if self._events is None else self._events.cancelled
+        before, db.on_cancelled = db.on_cancelled, teller(self._backend, tells)
 
         def leave() -> None:
-            self._backend.db.on_cancelled = told
+            db.on_cancelled = before
             self._leave()
 
         return with_cleanup(self._run, leave)
-
-    def _tell_cancelled(self, ids: Sequence[str]) -> None:
-        UnrunLog(self._backend).ended(ids)
-        if self._events is not None:
-            self._events.cancelled(ids)
 
     def _run(self) -> int:
         notes.start_capture(self)
