@@ -290,7 +290,8 @@ class App:
     def prune(self, older_than: float | timedelta | None = None) -> int:
         """Removes jobs that ended longer ago than that, or than their usual retention; returns how many.
 
-        ``app.prune(older_than=7 * 86400)  # 0``. Keeps what a live job needs, and workflows that have not ended.
+        ``app.prune(older_than=7 * 86400)  # 0``. Keeps jobs while one that runs after them is live, failed or
+        cancelled, and workflows that have not ended.
         """
         from dray.ops import pruning  # noqa: PLC0415 - workers prune by themselves
 

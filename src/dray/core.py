@@ -94,8 +94,13 @@ class AppCore:
             with self._opening:
                 if self._opened is None:
                     backend = self.settings.open(self.clock)
+                    backend.db.on_cancelled = self._tell_cancelled
                     self._opened = backend, Waiter(backend)
         return self._opened
+
+    def _tell_cancelled(self, ids: Sequence[str]) -> None:
+        if self.hooks.cancelled:
+            self.hooks.tell("cancelled", [Job(self, job_id) for job_id in ids])
 
     @property
     def binding(self) -> Binding:

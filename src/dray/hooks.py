@@ -20,7 +20,7 @@ from dray.interrupts import with_cleanup
 from dray.log import log
 from dray.model.new_job import AlikeJobs, NewJob, one_by_one
 from dray.model.values import shown
-from dray.wording import close_matches, short_id
+from dray.wording import close_matches, listed, short_id
 
 if TYPE_CHECKING:
     from dray.handle.job import AttemptError, Job
@@ -66,6 +66,8 @@ class Enqueuing:
 
 AroundEnqueue: TypeAlias = Callable[[Enqueuing], AbstractContextManager[None]]
 
+_NAMED = 5  # of several functions in one line
+
 
 class Hooks:
     """What one App has registered. Workers read it: it does not change while one runs."""
@@ -79,6 +81,7 @@ class Hooks:
         self.enqueued = self.cancelled = False  # whether producers have anything to tell
         self._registered: list[Middleware] = []  # those too that the worker of this child process does not have
         self._events: dict[str, tuple[_Hook, ...]] = {}
+        self._has_warned = False  # of tasks that it does not go around
         self._here = threading.local()
 
     @property
@@ -97,6 +100,27 @@ class Hooks:
         self.around_def = tuple(each for each in functions if not _is_async(each))
         self.around_async = tuple(each for each in functions if _is_async(each))
         self.middleware_codes = frozenset(code for code in map(_code_of, functions) if code is not None)
+
+    def warn_of_unwrapped(self, functions: Mapping[str, Callable[..., Any]]) -> None:
+        """Warns once of tasks that no middleware goes around, because all of it is of the other kind. `functions`: of
+        the tasks, by name."""
+        own = [each for each in self.middleware if not name_of(each).startswith("dray.integrations.")]
+        kinds = {_is_async(each) for each in own}
+        if len(kinds) != 1 or self._has_warned:
+            return
+        (is_async,) = kinds
+        left_out = [name for name, function in functions.items() if inspect.iscoroutinefunction(function) != is_async]
+        if not left_out:
+            return
+        self._has_warned = True
+        log.warning(
+            "middleware %s, %s, does not go around %s: %s; register %s for those too",
+            listed([name_of(each) for each in own], _NAMED),
+            "an async def" if is_async else "a def",
+            "plain functions" if is_async else "coroutine functions",
+            listed(sorted(left_out), _NAMED),
+            "a def" if is_async else "an async def",
+        )
 
     def remove_middleware(self, function: Middleware) -> None:
         self._registered.remove(function)

@@ -5,8 +5,9 @@ wait begins, and at least once a second. After a look that found nothing it rest
 20 ms: fifty processes that wait would otherwise slow down the one that works. The thread ends a few seconds after the
 last wait.
 
-Of a wait that takes longer than 2 seconds, the thread looks once whether its first job can run at all, and warns if
-not: no worker is alive, the queue is paused …
+Of a wait that takes longer than 2 seconds, the thread looks whether its jobs can run at all, and warns if one cannot:
+no worker is alive, none knows the task, the queue is paused … It looks again after 4 seconds, 8, up to 30, until it
+has warned once: a worker may die later.
 
 A wait raises if its first look fails. After that it survives an unavailable database, until its own timeout.
 """
@@ -16,7 +17,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from dray import forks
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 LINGER: Final = 3.0  # seconds that the thread and its watch stay for the next wait
 PATIENCE: Final = 2.0  # seconds of waiting after which a job that cannot run is worth a warning
+LONGEST_PATIENCE: Final = 30.0  # seconds between two looks for such jobs
 
 _LOOK: Final = 1.0
 _UNPUSHED_LOOK: Final = 0.1
@@ -46,8 +49,9 @@ _LONGEST_REST: Final = 0.02
 _SHORTEST_BACKOFF: Final = 0.1
 _LONGEST_BACKOFF: Final = 5.0
 _BATCH: Final = 1_000  # jobs in one read
-_WARNED_MOST: Final = 10  # jobs that are looked at for a warning
-_WARNED_WITHIN: Final = 60.0  # these seconds; each once
+_LOOKS_MOST: Final = 10  # jobs that are looked at for a warning
+_LOOKS_WITHIN: Final = 60.0  # these seconds, of all waits together
+_LOOKED_AT: Final = 2  # jobs of one wait at a time
 _SLICE: Final = 0.25  # seconds between two chances to stop a body that waits
 
 
@@ -64,16 +68,25 @@ class Waiter:
         self._lock = threading.Lock()
         self._waits: dict[str, set[_Wait]] = {}  # by job
         self._looker: _Looker | None = None
-        self._warned: dict[str, float] = {}  # job -> when it was looked at for a warning, of the last minute
+        self._warned: dict[str, float] = {}  # job -> when it was warned of, in the last minute
+        self._looks: deque[float] = deque()  # when jobs were looked at for a warning, in the last minute
         self._warns_at = math.inf  # when a wait has taken so long that it is worth a look
 
-    def wait(self, ids: Iterable[str], timeout: float | None = None, *, enough: int | None = None) -> dict[str, Job]:
-        """Waits for jobs to end, all of them or `enough`; returns those that have ended by `timeout`.
+    def wait(
+        self,
+        ids: Iterable[str],
+        timeout: float | None = None,
+        *,
+        enough: int | None = None,
+        patience: Patience | None = None,
+    ) -> dict[str, Job]:
+        """Waits for jobs to end, all of them or `enough`; returns those that have ended by `timeout`. `patience`: of
+        a wait in several parts.
 
         Raises `UnknownJob` at once.
         """
         over = Signal()
-        wait = _Wait(ids, over.set, enough)
+        wait = _Wait(ids, over.set, enough, patience)
 
         def until_over() -> bool:
             self._register(wait)
@@ -84,14 +97,19 @@ class Waiter:
         return wait.result() if has_ended or wait.is_under_way else wait.result() | self._look_at(wait.left)
 
     async def wait_async(
-        self, ids: Iterable[str], timeout: float | None = None, *, enough: int | None = None
+        self,
+        ids: Iterable[str],
+        timeout: float | None = None,
+        *,
+        enough: int | None = None,
+        patience: Patience | None = None,
     ) -> dict[str, Job]:
         """As `wait`, from a coroutine."""
         import asyncio  # noqa: PLC0415 - programs without coroutines do not load it
 
         loop = asyncio.get_running_loop()
         over: asyncio.Future[None] = loop.create_future()
-        wait = _Wait(ids, lambda: _tell(loop, over), enough)
+        wait = _Wait(ids, lambda: _tell(loop, over), enough, patience)
         try:
             self._register(wait)
             ended, _ = await asyncio.wait([over], timeout=timeout)
@@ -104,6 +122,20 @@ class Waiter:
     def standstill(self, job_id: str) -> Standstill | None:
         """Why a job does not run, in one read; None: it runs, has ended, or is gone."""
         return self._backend.why.standstill(job_id)
+
+    def stuck(self, ids: Sequence[str], patience: Patience) -> tuple[str, Standstill] | None:
+        """A job among these that only a person can move, and why; looks at one or two of them."""
+        for job_id in self._to_look_at(ids, patience):
+            found = self.standstill(job_id)
+            if found is not None and found.needs_help:
+                return job_id, found
+        return None
+
+    def _to_look_at(self, ids: Sequence[str], patience: Patience) -> list[str]:
+        if len(ids) == 1:
+            return list(ids)
+        kinds = [job_id for batch in _batches(list(ids)) for job_id in self._backend.why.of_each_kind(batch)]
+        return patience.next_of(kinds)
 
     def poke(self) -> None:
         """Looks again, because jobs have ended in this process. For any thread; almost free if there is no wait."""
@@ -130,7 +162,8 @@ class Waiter:
         with self._lock:
             for job_id in wait.left:
                 self._waits.setdefault(job_id, set()).add(wait)
-            self._warns_at = min(self._warns_at, wait.began + PATIENCE)
+            if wait.patience.may_warn:
+                self._warns_at = min(self._warns_at, wait.patience.looks_at)
             looker = self._looker
             if looker is None:
                 looker = _Looker(self._run)
@@ -236,34 +269,42 @@ class Waiter:
         return has_told
 
     def _warn(self) -> float:
-        """Warns of jobs that are waited for and cannot run. Returns the seconds until the next is due."""
+        """Warns of jobs that are waited for and cannot run. Returns the seconds until the next look for such."""
         now = time.monotonic()
         if now < self._warns_at:
             return self._warns_at - now
-        self._warned = {job_id: at for job_id, at in self._warned.items() if now - at < _WARNED_WITHIN}
+        self._warned = {job_id: at for job_id, at in self._warned.items() if now - at < _LOOKS_WITHIN}
+        while self._looks and now - self._looks[0] >= _LOOKS_WITHIN:
+            self._looks.popleft()
         with self._lock:
-            due = [wait for wait in self._all_waits() if wait.may_warn and wait.began + PATIENCE <= now]
-        for wait in sorted(due, key=lambda wait: wait.began):
+            due = [wait for wait in self._all_waits() if wait.patience.is_due(now)]
+        for wait in sorted(due, key=lambda wait: wait.patience.looks_at):  # who has waited longest for a look
+            if len(self._looks) >= _LOOKS_MOST:
+                break
             self._look_for_help(wait, now)
         with self._lock:
-            times = [wait.began + PATIENCE for wait in self._all_waits() if wait.may_warn]
+            times = [wait.patience.looks_at for wait in self._all_waits() if wait.patience.may_warn]
             self._warns_at = min(times, default=math.inf)
-            if len(self._warned) >= _WARNED_MOST:
-                self._warns_at = max(self._warns_at, min(self._warned.values()) + _WARNED_WITHIN)
+            if len(self._looks) >= _LOOKS_MOST:
+                self._warns_at = max(self._warns_at, self._looks[0] + _LOOKS_WITHIN)
         return max(0.0, self._warns_at - now)
 
     def _look_for_help(self, wait: _Wait, now: float) -> None:
-        """One read for a wait, of its first job; a few a minute for all waits together."""
-        job_id = next(iter(wait.left), None)
-        if job_id is not None and job_id not in self._warned:
-            if len(self._warned) >= _WARNED_MOST:
-                return
-            found = self.standstill(job_id)
+        with self._lock:
+            ids, patience = list(wait.left), wait.patience
+        patience.looked(now)
+        for job_id in self._to_look_at(ids, patience) if ids else ():
+            found = None
+            if job_id not in self._warned:
+                self._looks.append(now)
+                found = self.standstill(job_id)
             if found is not None and found.needs_help:
                 why = escape_control(with_short_ids(found.text))
                 log.warning("still waiting for job %s, which does not run. %s", short_id(job_id), why)
-            self._warned[job_id] = now
-        wait.may_warn = False
+                self._warned[job_id] = now
+            if job_id in self._warned:
+                patience.may_warn = False
+                return
 
     def _endure(self, error: StorageError, me: _Looker) -> None:
         """Handles a database that cannot be read: waits under way go on, waits whose first look this was raise."""
@@ -328,12 +369,38 @@ class _Looker:
         return min(_SHORTEST_BACKOFF * 2 ** min(self.failures - 1, 10), _LONGEST_BACKOFF)
 
 
+class Patience:
+    """When to look whether the jobs of a wait can run, and which of them comes next."""
+
+    def __init__(self) -> None:
+        self.may_warn = True  # it has not been warned yet
+        self.looks_at = time.monotonic() + PATIENCE
+        self._pause = PATIENCE
+        self._seen: set[str] = set()
+
+    def is_due(self, now: float) -> bool:
+        return self.may_warn and self.looks_at <= now
+
+    def looked(self, now: float) -> None:
+        self._pause = min(self._pause * 2, LONGEST_PATIENCE)
+        self.looks_at = now + self._pause
+
+    def next_of(self, ids: Sequence[str]) -> list[str]:
+        """A few of these jobs: each comes once before one comes again."""
+        unseen = [job_id for job_id in ids if job_id not in self._seen]
+        if not unseen:
+            unseen, self._seen = list(ids), set()
+        self._seen.update(unseen[:_LOOKED_AT])
+        return unseen[:_LOOKED_AT]
+
+
 class _Wait:
-    def __init__(self, ids: Iterable[str], tell: Callable[[], None], enough: int | None = None) -> None:
-        self.left = dict.fromkeys(ids)  # in order: the first is the one that is warned of
+    def __init__(
+        self, ids: Iterable[str], tell: Callable[[], None], enough: int | None, patience: Patience | None
+    ) -> None:
+        self.left = dict.fromkeys(ids)
         self.tell = tell
-        self.began = time.monotonic()
-        self.may_warn = True
+        self.patience = patience or Patience()
         self.is_under_way = False
         self._enough = len(self.left) if enough is None else min(enough, len(self.left))
         self._ended: dict[str, Job] = {}

@@ -60,6 +60,12 @@ def attempt_name(number: int, start: int | None = None) -> str:
     return f"attempt {number}" if start is None else f"start {start}, attempt {number}"
 
 
+def attempt_of(number: int, most: int, claim: int) -> str:
+    """The same where only the job's row is known: ``attempt 1 of 3``. With the number of its claim, if it has had
+    others that are not counted now: it was started over, or put back. That number is never used twice."""
+    return f"attempt {number} of {most}{f' (claim {claim})' if claim > number else ''}"
+
+
 def rate(per_second: float) -> str:
     """How often something happens, in the unit that makes the number readable: ``2 an hour``, ``3.5 a second``."""
     units = (("a second", 1), ("a minute", 60), ("an hour", 3600), ("a day", 86400))

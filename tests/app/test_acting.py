@@ -104,7 +104,7 @@ def test_deleted_jobs_are_gone_and_a_running_one_stays(app: App, core: AppCore, 
 
     acted = acting.delete(core, [over.id, running.id, gone], ANN)
 
-    assert acted == ([over.id], {running.id: "it runs, or a live job needs it", gone: "it is gone"})
+    assert acted == ([over.id], {running.id: acting.STAYS, gone: "it is gone"})
     assert only(core)[-2:] == (1, 2)
 
 

@@ -13,10 +13,14 @@ from dray.app_interface import core_of
 from dray.errors import GraphError, JobCancelled, JobEnded, JobFailed
 from dray.handle.job import Job
 from dray.handle.run import Run
-from dray.instants import HOUR
+from dray.instants import DAY, HOUR
+from dray.model.action import By
+from dray.model.search import parse
 from dray.ops.audit import audit
+from dray.ops.bulk import Bulk, freeze
 from dray.ops.why import why
 from tests.app.hands import Hands
+from tests.backends import beside
 from tests.manual_clock import ManualClock
 
 
@@ -102,6 +106,50 @@ def test_of_several_parents_all_are_named_and_together_bring_the_job_back(app: A
     assert_sound(app)
 
 
+def search_in(text: str) -> str:
+    (search,) = re.findall(r"`dray job retry --all '([^'`]+)'`", text)
+    return search
+
+
+@pytest.mark.parametrize("policy", ["cancel", "hold"])
+def test_of_more_parents_than_a_command_can_name_all_are_brought_back(app: App, hands: Hands, policy: Any) -> None:
+    parents = [app.enqueue("download") for _ in range(25)]
+    child = app.enqueue("load", after=parents, on_parent_failure=policy)
+    for parent in parents:
+        hands.fail(parent)
+
+    told = why(core_of(app).backend, child.id).causes[0].text
+    if policy == "cancel":
+        assert "and 20 more; retry those 25, and this one waits" in refusal(child)
+        assert search_in(told) == search_in(refusal(child)) == search_in(message(child))
+    action = Bulk(core_of(app), freeze(core_of(app), parse(search_in(told))), "retry", By("ann", "cli"))
+    while not action.step().is_over:
+        pass
+
+    assert (states(child), child.row.waiting_on) == (["waiting"], 25)
+    assert_sound(app)
+
+
+def test_of_many_failed_steps_the_retry_of_the_workflow_is_named(app: App, hands: Hands) -> None:
+    @app.task(name="download")
+    def download(n: int) -> int:
+        return n
+
+    wf = app.workflow("etl")
+    wf.add(download, 0, step="load", after=[wf.add(download, n, step=f"download {n}") for n in range(25)])
+    run = wf.enqueue()
+    for n in range(25):
+        hands.fail(run.job(f"download {n}"))
+    load = run.job("load")
+
+    for told in (message(load), refusal(load), why(core_of(app).backend, load.id).causes[0].text):
+        assert f"run.retry_failed(), or `dray workflows retry {run.id}`" in told
+        assert "dray job retry" not in told
+
+    assert run.retry_failed() == 25
+    assert (states(load), load.row.waiting_on) == (["waiting"], 25)
+
+
 def build(app: App) -> Run:
     @app.task(name="step")
     def step() -> None: ...
@@ -151,10 +199,25 @@ def test_a_step_cancelled_by_a_user_does_not_run_before_what_it_runs_after(app: 
     assert_sound(app)
 
 
-def test_a_job_whose_parent_was_removed_says_so(app: App, hands: Hands) -> None:
+def test_a_failed_job_is_retried_with_the_result_of_its_parent(app: App, hands: Hands, clock: ManualClock) -> None:
+    parent, child = chain(app, "download", "load")
+    hands.complete(parent, 7)
+    hands.fail(child)
+
+    assert not parent.delete()  # it is kept for the retry
+    clock.advance(8 * DAY)
+    assert app.prune() == 0
+
+    assert child.retry()
+    assert parent.refresh().result() == 7
+    hands.complete(child)
+    assert parent.delete()
+
+
+def test_a_job_whose_parent_was_removed_says_so(app: App, hands: Hands, url: str) -> None:
     parent, child = chain(app, "download", "load")
     hands.fail(parent)
-    assert parent.delete()
+    beside.remove_job(url, parent.id)
 
     for told in (message(child), refusal(child)):
         assert "did not complete, and has since been deleted or pruned; enqueue those jobs again" in told

@@ -165,6 +165,19 @@ def test_parents_are_retried_before_their_children(
     assert progress.done >= 1
 
 
+def test_children_are_deleted_before_their_parents(
+    app: App, core: AppCore, hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "STEP", 1)  # each job in a transaction of its own
+    parent = app.enqueue("send")
+    children = [app.enqueue("send", after=[parent]) for _ in range(2)]
+    children[0].cancel()
+    hands.fail(parent)
+    hands.clock.advance(SECOND)
+
+    assert run(core, "state:failed state:cancelled", "delete").done == 3
+
+
 def test_an_action_that_finds_nothing_leaves_a_row(core: AppCore) -> None:
     assert run(core, "task:nope", "delete") == (0, 0, 0, True, {}, False)
     (row,) = core.backend.actions.newest(10)

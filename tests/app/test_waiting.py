@@ -15,8 +15,11 @@ import pytest
 from dray import waiter
 from dray.app import App
 from dray.app_interface import core_of
+from dray.backends.store.graph import FanOut, GraphStore
 from dray.errors import ConfigError, StorageUnavailable, UnknownJob
+from dray.instants import MINUTE
 from tests.app.hands import Hands
+from tests.manual_clock import ManualClock
 from tests.runtime.watching import until
 
 LONG = 30.0
@@ -45,6 +48,11 @@ def looks(app: App, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+
+
+def nothing(_: object) -> FanOut:
+    """Replaces a fan-out that a crash prevents."""
+    return FanOut(0, left=False)
 
 
 @contextmanager
@@ -99,7 +107,6 @@ def test_a_paused_queue_is_a_reason_and_a_worker_that_has_the_job_is_none(
     claim = hands.claim(running)
     app.pause("mail")
     with waiting(lambda: app.wait([running, paused], LONG)) as both, waiting(lambda: paused.wait(LONG)):
-        until(lambda: len(looks) == 2)
         until(lambda: warnings(caplog))
         paused.cancel()
         hands.complete(running, claim=claim)
@@ -107,6 +114,7 @@ def test_a_paused_queue_is_a_reason_and_a_worker_that_has_the_job_is_none(
 
     (said,) = warnings(caplog)
     assert f"job {paused.id[-8:]}, which does not run. Queue mail is paused, since" in said
+    assert looks == [paused.id]
 
 
 @pytest.mark.usefixtures("impatient")
@@ -127,6 +135,77 @@ def test_a_live_worker_that_does_not_know_the_task_is_said_to_be_no_help(
     (said,) = warnings(caplog)
     assert f"job {job.id[-8:]}, which does not run. The live worker of queue default does not know" in said
     assert unrelated.name == "m.other"
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_job_of_an_unknown_task_is_told_of_though_another_runs(
+    app: App, hands: Hands, caplog: pytest.LogCaptureFixture
+) -> None:
+    slow, unknown = app.enqueue("m.slow"), app.enqueue("m.addd")
+    claim = hands.claim(slow)
+    with waiting(lambda: app.wait([slow, unknown], LONG)) as both:
+        until(lambda: warnings(caplog))
+        unknown.cancel()
+        hands.complete(slow, claim=claim)
+        assert both.result(LONG).pending == []
+
+    (said,) = warnings(caplog)
+    assert f"job {unknown.id[-8:]}, which does not run. " in said
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_worker_that_dies_later_is_told_of(
+    app: App, hands: Hands, looks: list[str], clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = app.enqueue("m.add")
+    claim = hands.claim(job)
+    with waiting(lambda: job.result(LONG)) as result:
+        until(lambda: len(looks) >= 2)
+        assert warnings(caplog) == []
+        clock.advance(MINUTE)  # its lease is over, and no other worker is alive
+        until(lambda: warnings(caplog))
+        hands.complete(job, 3, claim=claim)
+        assert result.result(LONG) == 3
+
+    (said,) = warnings(caplog)
+    assert f"still waiting for job {job.id[-8:]}, which does not run. " in said
+
+
+def test_looks_for_a_warning_are_few(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiter, "PATIENCE", 0.02)
+    tasks = [f"m.task{n}" for n in range(5)]
+    jobs = [app.enqueue(task, delay=3600) for task in tasks for _ in range(3)]
+    looks: list[str] = []
+    monkeypatch.setattr(core_of(app).waiter, "standstill", looks.append)
+
+    app.wait(jobs, timeout=1.0)
+
+    # After 20 ms, 40 more, 80, 160, 320: two tasks at most, and each before one comes again.
+    assert 5 <= len(looks) <= 9
+    assert [app.job(job_id).task for job_id in looks] == (tasks * 2)[: len(looks)]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_workflow_whose_last_worker_died_before_it_told_the_next_step_is_told_of(
+    app: App, hands: Hands, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @app.task(name="add")
+    def add(a: int) -> int:
+        return a
+
+    wf = app.workflow("etl")
+    wf.add(add, 1, step="last", after=[wf.add(add, 1, step="first")])
+    run = wf.enqueue()
+    with monkeypatch.context() as crashing:
+        crashing.setattr(GraphStore, "_fan_out_turn", nothing)
+        hands.complete(run.job("first"))
+    core_of(app).backend.workers.deregister(hands.worker)
+    with waiting(lambda: run.wait(LONG)) as state:
+        until(lambda: warnings(caplog))
+        run.cancel()
+        assert state.result(LONG) == "cancelled"
+
+    assert ALONE in warnings(caplog)[0]
 
 
 def test_a_timeout_says_why_the_job_does_not_run(app: App, hands: Hands) -> None:

@@ -74,6 +74,12 @@ def rows(url: str, sql: LiteralString, *params: object) -> list[Any]:
     return found
 
 
+def remove_job(url: str, job_id: str) -> None:
+    """Deletes a job and its edges, though a child may need it: as earlier releases did."""
+    rows(url, "DELETE FROM dray_edges WHERE parent_id = ? OR child_id = ?", job_id, job_id)
+    rows(url, "DELETE FROM dray_jobs WHERE id = ?", job_id)
+
+
 def count(url: str, table: LiteralString) -> int:
     """Returns how many rows a table has."""
     return rows(url, "SELECT count(*) FROM " + table)[0][0]

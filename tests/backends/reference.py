@@ -8,7 +8,7 @@ the meaning of an edge) comes from there; how a database does it must not be loo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import fields, replace
@@ -345,14 +345,20 @@ class Reference:
         return sum(child == child_id and each in satisfied for (_, child), each in self.edges.items())
 
     def jobs_delete(self, ids: Sequence[str]) -> list[str]:
-        gone = [job.id for job in self.jobs_get(ids) if job.state != State.RUNNING and self._may_go(job)]
-        self._remove(gone)
+        gone: list[str] = []
+        while found := [job.id for job in self.jobs_get(ids) if job.state != State.RUNNING and self._may_go(job)]:
+            self._remove(found)
+            gone += found
         return gone
 
-    def _may_go(self, job: Job) -> bool:
-        """Returns whether no live child needs it and its fan-out is done."""
-        children = [child for parent, child in self.edges if parent == job.id]
-        return not job.fanout_pending and all(self.jobs[child].state in FINAL for child in children)
+    def _may_go(self, job: Job, *, with_workflow: bool = False) -> bool:
+        """Returns whether each child has completed, or goes with it, and its fan-out is done."""
+        children = [self.jobs[child] for parent, child in self.edges if parent == job.id]
+        return not job.fanout_pending and all(
+            child.state == State.COMPLETED
+            or (with_workflow and child.state in FINAL and child.workflow_id == job.workflow_id)
+            for child in children
+        )
 
     def _remove(self, ids: Iterable[str]) -> None:
         gone = set(ids)
@@ -389,8 +395,16 @@ class Reference:
             ended = job.finished_at is not None and job.finished_at < cutoffs.get(job.state, -1)
             if job.keep_us is not None and job.finished_at is not None:
                 ended = job.state in cutoffs and job.finished_at + job.keep_us <= now
-            return ended and self._may_go(job) and not in_window
+            may_go = self._may_go(job, with_workflow=job.workflow_id is not None)
+            return ended and may_go and not in_window
 
+        gone: list[str] = []
+        while found := self._prune_once(cutoffs, now, is_past):
+            gone += found
+        return len(gone)
+
+    def _prune_once(self, cutoffs: dict[str, int], now: int, is_past: Callable[[Job], bool]) -> list[str]:
+        """Removes what no child needs now; that may let others go."""
         gone: list[str] = []
         for state in cutoffs:
             gone += [job.id for job in self._in_state(state) if job.workflow_id is None and is_past(job)]
@@ -406,7 +420,7 @@ class Reference:
                 gone += [job.id for job in jobs]
                 self._remove([job.id for job in jobs])
                 del self.workflows[workflow.id]
-        return len(gone)
+        return gone
 
     def history_stats(self, window_us: int) -> JobStats:
         now = self.clock.now()

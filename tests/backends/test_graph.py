@@ -544,10 +544,10 @@ def test_a_child_that_runs_after_failed_parents_is_started_over_without_them(wor
     assert (state(world, parent, child), edges(world, child)) == (["failed(error)", "queued"], {parent: 1})
 
 
-def test_a_child_whose_failed_parent_was_removed_is_not_started_over(world: World) -> None:
+def test_a_child_whose_failed_parent_was_removed_is_not_started_over(world: World, url: str) -> None:
     parent, child, grandchild = chain(world, "parent", "b", "c")
     fail(world)
-    assert world.backend.jobs.delete([parent]) == [parent]
+    beside.remove_job(url, parent)
 
     assert world.backend.jobs.retry([child, grandchild]) == []
 
@@ -774,10 +774,46 @@ def test_a_parent_whose_end_is_still_to_be_passed_on_is_not_deleted(
         world.backend.jobs.cancel([child])
         complete(world)
 
-    assert world.backend.jobs.delete([parent]) == []
+    assert world.backend.jobs.delete([child, parent]) == [child]
     world.backend.graph.fan_out()
     assert world.backend.jobs.delete([parent]) == [parent]
-    assert state(world, child) == ["cancelled(user)"]
+
+
+@pytest.mark.parametrize("ended", ["failed", "cancelled"])
+def test_a_parent_of_a_child_that_may_be_retried_is_not_deleted_before_it(world: World, ended: str) -> None:
+    parent, child = chain(world, "parent", "b")
+    complete(world)
+    if ended == "failed":
+        run(world, "b", world.fail)
+    else:
+        world.backend.jobs.cancel([child])
+
+    assert world.backend.jobs.delete([parent]) == []
+
+    assert world.backend.jobs.retry([child]) == [child]
+    assert edges(world, child) == {parent: 1}
+    run(world, "b")
+    assert world.backend.jobs.delete([parent]) == [parent]
+
+
+def test_a_child_of_two_failed_parents_keeps_both(world: World) -> None:
+    parents = tuple(world.enqueue("parent", max_attempts=1) for _ in range(2))
+    child = world.enqueue("b", parents=parents)
+    fail(world)
+    fail(world)
+
+    assert world.backend.jobs.delete(parents) == []
+
+    world.backend.jobs.retry(parents)
+    assert world.job(child).waiting_on == 2
+
+
+def test_jobs_that_are_deleted_together_do_not_keep_each_other(world: World) -> None:
+    ids = chain(world, "parent", "b", "c")
+    complete(world)
+    run(world, "b", world.fail)
+
+    assert world.backend.jobs.delete(ids) == ids
 
 
 def test_a_waiting_child_deleted_in_the_middle_leaves_its_own_children_protected(world: World) -> None:

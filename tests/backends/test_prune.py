@@ -192,13 +192,13 @@ def test_no_more_than_one_look_shows_goes_at_a_time_and_the_oldest_first(world: 
 def test_all_that_belongs_to_a_job_goes_with_it(world: World, url: str) -> None:
     worker = world.worker()
     job_id = world.enqueue(args=LARGE)
-    child = world.enqueue("child", parents=(job_id,), args=LARGE)
+    child = world.enqueue("child", parents=(job_id,), args=LARGE, keep_us=DAY)
     world.fail(worker, world.claim_one(worker))
     claim = world.claim_one(worker)
     line = LogLine(job_id, claim.claim, world.clock.steady(), "INFO", "app", "hello")
     assert verbs.write_logs(world.backend, worker, [line, line]) == [True, True]
     world.complete(worker, claim, LARGE)
-    world.backend.jobs.cancel([child])
+    world.complete(worker, world.claim_one(worker, tasks=("child",)))
     tables = ("dray_attempts", "dray_logs", "dray_edges")
     assert [beside.count(url, table) for table in tables] == [1, 2, 1]
     world.clock.advance(SECOND)
@@ -243,10 +243,11 @@ def test_a_job_whose_end_is_still_to_be_passed_on_is_kept(world: World, monkeypa
         world.complete(worker, world.claim_one(worker, tasks=("parent",)))
     world.clock.advance(SECOND)
 
-    assert verbs.prune(world.backend, Retention(0, None, None)) == 0
+    assert verbs.prune(world.backend, AT_ONCE) == 1
+    assert left(world) == {parent}
     world.backend.graph.fan_out()
-    assert verbs.prune(world.backend, Retention(0, None, None)) == 1
-    assert left(world) == {child}
+    assert verbs.prune(world.backend, AT_ONCE) == 1
+    del child
 
 
 CHILDREN: dict[str, dict[str, Any]] = {
@@ -277,6 +278,36 @@ def test_the_parent_of_a_live_child_is_kept(world: World, parents_state: str, st
     world.clock.advance(SECOND)
     assert verbs.prune(world.backend, AT_ONCE) == 2
     assert left(world) == {held}
+
+
+@pytest.mark.parametrize("childs_state", ["failed", "cancelled"])
+def test_the_parent_of_a_child_that_may_be_retried_is_kept_as_long_as_the_child(
+    world: World, childs_state: str
+) -> None:
+    """Retried, it would run without what the parent returned."""
+    parent, worker = ended(world, "completed"), world.worker()
+    child = ended(world, childs_state, parents=(parent,), keep_us=30 * DAY)
+    world.clock.advance(8 * DAY)
+
+    assert verbs.prune(world.backend, Retention()) == 0
+    assert world.backend.history.prunable(Retention())["completed"] == 0
+
+    assert world.backend.jobs.retry([child]) == [child]
+    assert world.backend.graph.edges(child) == [(parent, child, 1)]
+    world.fail(worker, world.claim_one(worker, tasks=("ending",)))
+    world.clock.advance(31 * DAY)
+    assert verbs.prune(world.backend, Retention()) == 2  # in one pass: the child, then its parent
+
+
+def test_a_chain_of_cancelled_jobs_goes_in_one_prune(world: World) -> None:
+    ids = [world.enqueue()]
+    for _ in range(4):
+        ids.append(world.enqueue(parents=(ids[-1],)))
+    world.backend.jobs.cancel(ids[:1])
+    world.clock.advance(8 * DAY)
+    assert world.job(ids[-1]).reason == "parent"
+
+    assert verbs.prune(world.backend, Retention()) == 5
 
 
 # Workflows are deleted together
@@ -369,6 +400,32 @@ def test_a_workflow_is_kept_for_a_live_child_outside_it(world: World, state: str
     world.backend.jobs.cancel([child])
     world.clock.advance(SECOND)
     assert verbs.prune(world.backend, AT_ONCE) == 2
+
+
+def test_a_workflow_is_kept_for_a_failed_child_outside_it(world: World) -> None:
+    _, ids = flow(world, "completed")
+    child = ended(world, "failed", parents=(ids[0],))
+    world.clock.advance(8 * DAY)
+
+    assert verbs.prune(world.backend, Retention()) == 0
+    assert world.backend.jobs.retry([child]) == [child]
+    world.backend.jobs.cancel([child])
+    world.clock.advance(8 * DAY)
+    assert verbs.prune(world.backend, Retention()) == 2
+
+
+def test_the_steps_of_a_workflow_do_not_keep_each_other(world: World) -> None:
+    workflow, worker = Workflow(world.ids.new(), "etl", 0), world.worker()
+    first = world.new(workflow_id=workflow.id, step="a")
+    second = world.new(workflow_id=workflow.id, step="b", parents=(first.id,), max_attempts=1)
+    world.backend.jobs.enqueue([first, second], workflow=workflow)
+    world.complete(worker, world.claim_one(worker))
+    world.fail(worker, world.claim_one(worker))
+    world.clock.advance(31 * DAY)
+    assert world.backend.jobs.delete([first.id]) == []  # the failed step may be retried
+
+    assert world.backend.history.prunable(Retention()) == {"completed": 1, "failed": 1, "cancelled": 0}
+    assert verbs.prune(world.backend, Retention()) == 2
 
 
 def test_a_workflow_is_kept_as_long_as_a_unique_window_in_it(world: World) -> None:

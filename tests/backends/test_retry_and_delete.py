@@ -198,10 +198,12 @@ def test_a_running_job_is_not_deleted(world: World) -> None:
 
 def test_a_deleted_job_takes_all_that_belongs_to_it_along(world: World, url: str) -> None:
     job_id, worker = world.enqueue(args=LARGE, max_attempts=1), world.worker()
-    world.enqueue("child", parents=(job_id,))
+    child = world.enqueue("child", parents=(job_id,), on_parent_failure="run")
     claim = world.claim_one(worker)
     verbs.write_logs(world.backend, worker, [LogLine(job_id, claim.claim, 0, "INFO", "app", "hello")])
     world.fail(worker, claim)
+    world.complete(worker, world.claim_one(worker, tasks=("child",)))
+    assert world.job(child).state == "completed"
 
     assert world.backend.jobs.delete([job_id]) == [job_id]
 

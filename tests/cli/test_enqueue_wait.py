@@ -132,6 +132,18 @@ def test_in_a_pipe_it_is_one_line_of_stderr_and_the_last_line_says_it_too(projec
     ]
 
 
+def test_in_a_pipe_a_job_is_told_of_that_cannot_run_beside_one_that_runs(project: Shell) -> None:
+    with project.background("worker", "-q", "default"):
+        slow = project("enqueue", "tasks.slow").out.strip()
+        other = project("enqueue", "tasks.add", "a=1", "b=2", "--queue", "mail").out.strip()
+        done = project.try_("job", "wait", slow, other, "--timeout", "2500ms")
+        (project.folder / "go").touch()
+
+    assert done.code == 4
+    hint, _ = done.err.splitlines()
+    assert hint.startswith(f"dray: job {other[-8:]} does not run. No live worker serves queue mail")
+
+
 def test_ctrl_c_leaves_the_job_as_it_is_and_says_so(project: Shell) -> None:
     with terminal(project, "enqueue", "tasks.add", "a=1", "b=2", "--wait") as screen:
         screen.until(lambda text: "queued" in text)

@@ -102,6 +102,18 @@ def unstorable() -> object:
     return object()
 """
 
+WRAPPED = """
+@app.middleware
+def around(ctx, call):
+    print(f"around {ctx.task} {dict(ctx.args)}")
+    return [call()]
+
+@app.middleware
+async def around_coroutines(ctx, call):
+    print(f"coroutine {ctx.task}")
+    return [await call()]
+"""
+
 
 @pytest.fixture
 def here(local: Shell) -> Shell:
@@ -147,6 +159,17 @@ def test_what_the_body_prints_and_logs_is_no_part_of_it(here: Shell) -> None:
     assert here("run", "tasks.add", "a=1").err == "adding\n"
     assert " info    dray.task.tasks.context: a line\n" in here("run", "tasks.context").err
     assert here("run", "tasks.context", "--log-level", "error").err == ""
+
+
+def test_middleware_goes_around_the_body(here: Shell) -> None:
+    here.write("tasks.py", CODE + WRAPPED)
+
+    for words, said, result in (
+        (("tasks.add", "a=1"), "around tasks.add {'a': 1, 'b': 2}\nadding\n", "[3]\n"),
+        (("tasks.wait", "seconds=0"), "coroutine tasks.wait\n", '["waited"]\n'),
+    ):
+        done = here("run", *words)
+        assert (done.err, done.out) == (said, result)
 
 
 def test_an_error_is_shown_with_the_users_own_frames(here: Shell) -> None:

@@ -21,7 +21,20 @@ from tests.cli.terminal import CTRL_C, terminal
 from tests.forks import Forked
 
 JOB = {
-    *("at", "event", "job", "task", "queue", "state", "reason", "attempt", "max_attempts", "worker", "error"),
+    *(
+        "at",
+        "event",
+        "job",
+        "task",
+        "queue",
+        "state",
+        "reason",
+        "attempt",
+        "max_attempts",
+        "claim",
+        "worker",
+        "error",
+    ),
     *("run_at", "seconds"),
 }
 LOG = {"at", "event", "job", "task", "queue", "seq", "level", "logger", "message"}

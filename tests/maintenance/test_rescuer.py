@@ -85,6 +85,20 @@ def test_how_many_jobs_came_back_is_said(
     assert caplog.messages == [f"worker {worker[-8:]} is gone; {said} taken back"]
 
 
+def test_a_job_that_ends_as_crashed_has_a_line_of_its_own(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    job_id, worker = _claimed(world, max_attempts=1)
+    world.clock.advance(LEASE_US + 1)
+
+    _rescuer(world).tick()
+
+    task = world.job(job_id).task
+    assert caplog.messages == [
+        f"worker {worker[-8:]} is gone",
+        f"job {job_id[-8:]} ({task}) failed: its worker is gone, attempt 1 of 1",
+    ]
+    assert caplog.records[-1].levelname == "WARNING"
+
+
 def test_jobs_that_end_as_crashed_are_told_as_done(world: World, told: list[str]) -> None:
     job_id, _ = _claimed(world, max_attempts=1)
     world.clock.advance(LEASE_US + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import dray
 from dray.app import App
 from dray.clock import SystemClock
+from dray.errors import JobFailed
 from dray.log import END_FIELDS
 from dray.model.job import Claim, Outcome, Reason
 from dray.model.settlement import Settled, Settlement, completed, errored, failed, released
@@ -66,6 +68,25 @@ def test_each_end_is_a_line_with_its_time_and_attempt(app: App, lines: Any) -> N
         assert said[task].startswith(before)
         assert said[task].endswith(after)
     assert len(lines()) == 4
+
+
+def test_after_a_retry_the_first_attempts_can_be_told_apart(app: App, lines: Any) -> None:
+    @app.task(name="fails", max_attempts=1)
+    def fails() -> None:
+        raise ValueError("no")
+
+    job = fails.enqueue()
+    app.worker().run_until_idle()
+    with pytest.raises(JobFailed, match=r"\(fails\) failed in attempt 1 of 1: "):
+        job.result(5)
+    assert job.retry()
+    app.worker().run_until_idle()
+
+    ends = [re.sub(r"after \S+,", "after T,", each) for each in lines() if "(fails)" in each]
+    said = f"job {job.id[-8:]} (fails) failed after T, attempt 1 of 1"
+    assert ends == [f"{said}: ValueError: no", f"{said} (claim 2): ValueError: no"]
+    with pytest.raises(JobFailed, match=r"\(fails\) failed in start 2, attempt 1 of 1: "):
+        job.result(5)
 
 
 def test_a_failed_attempt_shows_its_traceback_without_frames_of_dray(

@@ -25,6 +25,7 @@ from dray.hooks import EVENTS
 from dray.model.job import Demand
 from dray.model.worker import NewWorker
 from dray.runtime import events
+from dray.testing import drain
 from tests import verbs
 from tests.runtime import hooked
 from tests.runtime.test_middleware import hooked_app
@@ -106,6 +107,27 @@ def test_hooks_are_told_of_each_step_in_the_life_of_a_job(app: App, runner: str)
     assert told.of(bad)[-1] == "failed: failed(error)"
     assert told.of(cancelled)[-1] == "cancelled: cancelled(user)"
     assert told.threads == {threading.current_thread().name, "dray-hooks"}  # the enqueues, and all else
+
+
+@pytest.mark.parametrize("by", ["worker", "drain", "cancel"])
+def test_jobs_that_are_cancelled_with_their_parent_are_told_of_once(app: App, by: str) -> None:
+    told = Told(app, "cancelled")
+    parent = app.task(name="fail", max_attempts=1)(fail).enqueue()
+    other = app.enqueue("fail", after=[parent])
+    child = app.enqueue("fail", after=[parent, other])
+    grandchild = app.enqueue("fail", after=[child])
+    if by == "cancel":
+        parent.cancel()
+    elif by == "drain":
+        drain(app)
+    else:
+        app.worker().run_until_idle()
+
+    ids = [job_id for _, job_id, _ in told.events]
+    assert len(ids) == len(set(ids))
+    for job in (other, child, grandchild):
+        assert told.of(job) == ["cancelled: cancelled(parent)"]
+    assert told.of(parent) == (["cancelled: cancelled(user)"] if by == "cancel" else [])
 
 
 def test_the_error_is_what_the_attempt_is_recorded_with(app: App) -> None:

@@ -22,6 +22,7 @@ from dray.app_interface import core_of
 from dray.errors import ConfigError
 from dray.hooks import Hooks
 from dray.settings import Settings
+from dray.testing import drain
 from tests.runtime import hooked
 from tests.runtime.watching import Gate, ended, outcomes, state_of
 
@@ -82,6 +83,46 @@ def test_it_sees_the_task_the_arguments_as_the_body_gets_them_and_the_headers(ap
     assert job.result() == "ann 42"
     args = {"to": "ann", "rest": (1, 2), "many": {3}, "note": "none", "more": 4}
     assert seen == [("send", args, {"request_id": "42"}, 1, job.id)]
+
+
+@pytest.mark.parametrize("by", ["worker", "drain"])
+def test_tasks_that_no_middleware_goes_around_are_named_once(
+    app: App, by: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    app.middleware(through)
+
+    @app.task(name="add")
+    def add() -> None: ...
+
+    @app.task(name="fetch")
+    async def fetch() -> None: ...
+
+    for _ in range(2):
+        add.enqueue()
+        fetch.enqueue()
+        if by == "drain":
+            drain(app)
+        else:
+            app.worker().run_until_idle()
+
+    (said,) = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert "through, a def, does not go around coroutine functions: fetch; register an async def for those" in said
+
+
+def test_with_middleware_of_both_kinds_there_is_no_warning(app: App, caplog: pytest.LogCaptureFixture) -> None:
+    app.middleware(through)
+    app.middleware(hooked.around)
+
+    @app.task(name="add")
+    def add() -> None: ...
+
+    @app.task(name="fetch")
+    async def fetch() -> None: ...
+
+    assert add.enqueue().id != fetch.enqueue().id
+    assert drain(app) == 2
+
+    assert caplog.messages == []
 
 
 def test_a_def_wraps_functions_and_an_async_def_wraps_coroutine_functions(app: App) -> None:
@@ -437,7 +478,8 @@ def test_without_hooks_a_body_costs_one_look_and_an_enqueue_costs_one(app: App) 
     asked = hooks.asked
 
     assert (asked.pop("around_def"), asked.pop("around_async"), asked.pop("enqueued")) == (20, 30, 2)
-    assert asked.keys() <= {"worker_events", "_events"}  # when the worker starts
+    assert asked.pop("middleware") == 1  # when the worker starts, and so are these
+    assert asked.keys() <= {"worker_events", "_events"}
     assert asked.total() <= 4
     assert "dray-hooks" not in threads
 

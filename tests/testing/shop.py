@@ -130,6 +130,20 @@ async def asell(item: str, ctx: dray.Context) -> None:
             await done
 
 
+@app.task(max_attempts=1)
+def book(columns: str, ctx: dray.Context) -> None:
+    """Makes a table of its own; the result is how many rows it has."""
+    with ctx.transaction() as tx:
+        tx.execute(f"CREATE TABLE bookings ({columns})")
+        tx.result = tx.execute("SELECT count(*) FROM bookings").fetchone()[0]
+
+
+@app.task(max_attempts=1)
+def count(table: str, ctx: dray.Context) -> None:
+    with ctx.transaction() as tx:
+        tx.result = tx.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+
+
 @app.task
 def interrupted() -> None:
     raise KeyboardInterrupt

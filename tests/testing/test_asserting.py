@@ -44,6 +44,7 @@ def test_jobs_that_wait_for_their_time_or_their_parents_count_and_ended_ones_do_
     assert_enqueued(app, double, count=1)
     assert_enqueued(app, send, count=1)
     assert [job.task for job in all_enqueued(app)] == [double.name, send.name]
+    assert [job.task for job in all_enqueued(app, task=send)] == [send.name]
     drain(app)
     assert all_enqueued(app) == []
     refute_enqueued(app, send)

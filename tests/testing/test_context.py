@@ -32,6 +32,12 @@ def long(ctx: dray.Context) -> int:
     return 100
 
 
+def test_it_says_what_job_it_is_of() -> None:
+    ctx = context(task="shop.send", queue="mail", args={"to": "ann"})
+    assert (ctx.task, ctx.queue, dict(ctx.args)) == ("shop.send", "mail", {"to": "ann"})
+    assert (context().task, context().queue, dict(context().args)) == ("a task", "default", {})
+
+
 def test_a_body_sees_the_attempt_that_the_test_says() -> None:
     assert send(context(attempt=3), "ann@example.com") == "ann@example.com 3/3"
     assert send(context(attempt=5), "ann@example.com") == "ann@example.com 5/5"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
+import time
 import unittest
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from urllib.parse import quote
 
 import psycopg
 import pytest
@@ -12,10 +16,10 @@ import pytest
 from dray import testing
 from dray.app import App
 from dray.app_interface import core_of
-from dray.errors import ConfigError, StorageError
+from dray.errors import ConfigError, StorageError, StorageLocked
 from dray.testing import clock, database, drain
 from tests.testing import shop
-from tests.testing.shop import double, flaky, send
+from tests.testing.shop import book, count, double, flaky, send
 
 
 def _schemas(server: str) -> set[str]:
@@ -37,6 +41,46 @@ def test_each_block_has_an_empty_database_and_the_app_is_as_before_afterwards() 
     assert (core_of(shop.app).settings, core_of(shop.app).clock, core_of(shop.app).ids) == before
     with pytest.raises(StorageError, match="/nowhere"):
         shop.app.jobs()
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize("columns", ["job text", "job text, cents integer"])
+def test_tables_that_a_body_makes_are_of_its_block_alone(columns: str) -> None:
+    with database(shop.app):
+        job = book.enqueue(columns)
+        drain(shop.app)
+        assert job.result(5) == 0
+
+
+def test_a_body_finds_the_tables_of_the_address_too(postgres_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA own; CREATE TABLE own.rates (id text); INSERT INTO own.rates VALUES ('a')")
+        try:
+            options = quote("-c search_path=own,public", safe="")
+            monkeypatch.setenv("DRAY_TEST_URL", f"{postgres_server}&options={options}")
+            with database(shop.app):
+                job = count.enqueue("rates")
+                drain(shop.app)
+                assert job.result(5) == 1
+        finally:
+            connection.execute("DROP SCHEMA own CASCADE")
+
+
+def test_a_transaction_that_the_test_keeps_open_is_said_within_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DRAY_TEST_URL", raising=False)
+    with database(shop.app):
+        send.enqueue("ann@example.com")
+        with closing(sqlite3.connect(shop.app.url.removeprefix("sqlite:///"), isolation_level=None)) as own:
+            own.execute("BEGIN IMMEDIATE")
+            for run in (lambda: drain(shop.app), lambda: shop.app.worker().run_until_idle()):
+                began = time.monotonic()
+                with pytest.raises(
+                    StorageLocked, match=r"kept the write lock for 2 s, so no job can .+ end it first"
+                ):
+                    run()
+                assert time.monotonic() - began < 4  # not half a minute
+            own.execute("ROLLBACK")
+        assert drain(shop.app) == 1
 
 
 def test_nothing_is_left_behind(place: str, request: pytest.FixtureRequest) -> None:

@@ -9,8 +9,11 @@ import threading
 import pytest
 
 from dray.app import App
+from dray.app_interface import core_of
 from dray.errors import DrayError, JobFailed
-from dray.testing import all_enqueued, drain, inline
+from dray.model.action import By
+from dray.ops import acting
+from dray.testing import all_enqueued, database, drain, inline
 from tests.testing.shop import (
     Address,
     broken,
@@ -74,6 +77,22 @@ def test_workflows_and_steps_that_are_added(app: App) -> None:
         flow.add(total, after=steps[:2])
         assert flow.enqueue().state == "completed"
     assert len(ran) == 4
+
+
+@pytest.mark.usefixtures("place")
+def test_what_a_person_enqueues_runs_too_and_leaves_its_action() -> None:
+    own = App("sqlite:////nowhere/x.db")
+    core, by = core_of(own), By("ann", "web")
+
+    @own.task(name="double", every=3600)
+    def double() -> int:
+        return 6
+
+    with database(own), inline(own):
+        core.declare_schedules(core.backend)
+        assert acting.enqueue(core, "double", {}, {}, by).result(0) == 6
+        assert acting.run_schedule(core, double.name, by).result(0) == 6
+        assert [each.verb for each in core.backend.actions.newest(10)] == ["run", "enqueue"]
 
 
 def test_what_a_body_enqueues_runs_inside_it(app: App) -> None:

@@ -41,12 +41,10 @@ def test_all(dray_app, dray_drain, dray_clock):
 """
 
 
-def test_the_example_runs_with_xdist_and_the_plugin_loads_nothing_that_others_pay_for(
-    postgres_server: str, tmp_path: Path
-) -> None:
+@pytest.mark.usefixtures("place")
+def test_the_example_runs_with_xdist_and_the_plugin_loads_nothing_that_others_pay_for(tmp_path: Path) -> None:
     (tmp_path / "weight.py").write_text(WEIGHT)
-    words = ("-n", "2", "-p", "xdist", "-p", "weight")
-    said = run_pytest(SHOP, *words, DRAY_TEST_URL=postgres_server, PYTHONPATH=str(tmp_path))
+    said = run_pytest(SHOP, "-n", "2", "-p", "xdist", "-p", "weight", PYTHONPATH=str(tmp_path))
     assert "7 passed" in said
     assert said.endswith("exit 0")
 

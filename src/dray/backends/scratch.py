@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from urllib.parse import quote
 
 from dray.address import PostgresAddress, SqliteAddress, parse_address
@@ -25,6 +26,18 @@ def scratch_url(url: str, name: str = _NAMES[0]) -> str:
         return f"sqlite:///{quote(os.fsencode(address.path.parent / f'{name}.db'))}"
     joint = "&" if "?" in address.conninfo else "?"
     return f"{address.conninfo}{joint}schema={name}"
+
+
+def looking_there_first(url: str) -> str:
+    """The same address of a schema, for connections that look for tables there first, and make them there: those that
+    a user's statements name without a schema. Behind a pooler, which may refuse that, it is left as it is."""
+    address = parse_address(url)
+    assert isinstance(address, PostgresAddress)
+    options, path = _postgres().search_path_of(address.conninfo)
+    if path is None:
+        return url
+    joined = f"{address.schema},{path}".replace("\\", "\\\\").replace(" ", "\\ ")
+    return f"{url}&options={quote(f'{options} -c search_path={joined}'.strip(), safe='')}"
 
 
 @contextmanager
@@ -55,8 +68,12 @@ def _remove_file(path: Path) -> None:
 
 
 def _drop_schema(address: PostgresAddress) -> None:
-    from dray.backends.postgres.connect import drop_schema  # noqa: PLC0415 - psycopg is an extra
-
     assert address.schema is not None
     assert address.schema.startswith(_NAMES)
-    drop_schema(address.conninfo, address.schema)
+    _postgres().drop_schema(address.conninfo, address.schema)
+
+
+def _postgres() -> ModuleType:
+    from dray.backends.postgres import connect  # noqa: PLC0415 - psycopg is an extra
+
+    return connect

@@ -141,10 +141,16 @@ _STAYS = """(
 _STATE_CUTOFF = """CASE j.state
         WHEN 'completed' THEN $at(completed) WHEN 'failed' THEN $at(failed) ELSE $at(cancelled) END"""
 
-# Whether a job has a child that has not ended: its results may be asked for. PostgreSQL's has an OFFSET 0 too, which
+# Whether a job has a child that is live, failed or cancelled, which asks for its result now or after a retry. The
+# edge goes with the job: a child that starts over later would run without it. PostgreSQL's has an OFFSET 0 too, which
 # keeps the planner from collecting all such parents while it takes the tables for empty.
 _NEEDED = r"""EXISTS (SELECT 1 FROM dray_edges AS e JOIN dray_jobs AS c ON c.id = e.child_id
-        WHERE e.parent_id = \1.id AND c.finished_at IS NULL)"""
+        WHERE e.parent_id = \1.id AND c.state <> 'completed')"""
+
+# The same of a workflow's job, when the workflow goes whole: its other steps go too, unless one was started over.
+_NEEDED_BEYOND = r"""EXISTS (SELECT 1 FROM dray_edges AS e JOIN dray_jobs AS c ON c.id = e.child_id
+        WHERE e.parent_id = \1.id AND (c.finished_at IS NULL OR (
+            c.state <> 'completed' AND (c.workflow_id IS NULL OR c.workflow_id <> \1.workflow_id))))"""
 
 # How many rows a job has in all tables; of each table no more than `most` are counted.
 _ROWS_OF = r"""(1 + (SELECT count(*) FROM (SELECT 1 FROM dray_logs AS l WHERE l.job_id = \1.id LIMIT :most) AS few)
@@ -237,6 +243,7 @@ _WORDS: dict[Dialect, tuple[tuple[str, str], ...]] = {
     "sqlite": (
         *_COMMON_WORDS,
         (r"\$needed\((\w+)\)", _NEEDED),
+        (r"\$needed_beyond\((\w+)\)", _NEEDED_BEYOND),
         (r"\$stored_args\b", "coalesce(j.args, (SELECT p.args FROM dray_payloads AS p WHERE p.job_id = j.id))"),
         # With what GLOB and LIKE take for something else escaped.
         (
@@ -278,7 +285,8 @@ _WORDS: dict[Dialect, tuple[tuple[str, str], ...]] = {
     ),
     "postgres": (
         *_COMMON_WORDS,
-        (r"\$needed\((\w+)\)", _NEEDED.replace("IS NULL)", "IS NULL OFFSET 0)")),
+        (r"\$needed\((\w+)\)", f"{_NEEDED[:-1]} OFFSET 0)"),
+        (r"\$needed_beyond\((\w+)\)", f"{_NEEDED_BEYOND[:-1]} OFFSET 0)"),
         (r"\$stored_args\b", "j.args"),
         (
             rf"\$like_any\({_CALL}, (\w+)\)",

@@ -19,8 +19,8 @@ from dray.errors import StorageError
 from dray.model.causes import Standstill
 from dray.model.job import Job, State
 from dray.sanitize import escape_control
-from dray.waiter import PATIENCE
-from dray.wording import counted, span, with_short_ids
+from dray.waiter import PATIENCE, Patience
+from dray.wording import attempt_of, counted, span, with_short_ids
 
 _STEP = 0.2  # seconds between two looks at the progress
 _BAR = 20
@@ -56,7 +56,8 @@ def judge(jobs: Sequence[Job]) -> Code:
     """Says which jobs did not complete, and returns the exit code for that."""
     failed = [job for job in jobs if job.state != State.COMPLETED]
     for job in failed:
-        where = f" in attempt {job.attempt} of {job.max_attempts}" if job.state == State.FAILED else ""
+        attempt = attempt_of(job.attempt, job.max_attempts, job.claim)
+        where = f" in {attempt}" if job.state == State.FAILED else ""
         why = f": {job.error}" if job.error else ""
         reason = f" ({job.reason})" if job.reason else ""
         word = "failed" if job.state == State.FAILED else "was cancelled"
@@ -68,21 +69,24 @@ def _watching(app: dray.App, ids: Sequence[str], timeout: float | None, interrup
     """Returns the jobs that ended in time. Meanwhile a line shows their progress; it is removed at the end."""
     began, region = time.monotonic(), overwritten(sys.stderr)
     deadline = math.inf if timeout is None else began + timeout
-    hint, looks_at = "", began + PATIENCE
+    hint, patience = _Hint(app), Patience()
     try:
         while True:
             left = min(_STEP, deadline - time.monotonic())
             ended = core_of(app).waiter.wait(ids, max(0.0, left))
             if len(ended) == len(ids) or left <= 0 or interrupts:
                 return ended
-            if time.monotonic() >= looks_at:
-                hint = _hint(app, _first(ids, ended))
-                if region is None and hint:
-                    say(hint)
-                # A terminal shows it for as long as it is true; elsewhere once is enough.
-                looks_at = math.inf if region is None else time.monotonic() + PATIENCE
+            # A terminal shows it for as long as it is true; elsewhere once is enough.
+            if region is None and patience.is_due(time.monotonic()):
+                patience.looked(time.monotonic())
+                if hint.look([job_id for job_id in ids if job_id not in ended], patience):
+                    say(hint.text)
+                    patience.may_warn = False
+            elif region is not None and time.monotonic() >= patience.looks_at:
+                patience.looks_at = time.monotonic() + PATIENCE
+                hint.look([job_id for job_id in ids if job_id not in ended], patience)
             if region is not None:
-                lines = [_line(app, ids, len(ended), time.monotonic() - began), showable(hint, sys.stderr)]
+                lines = [_line(app, ids, len(ended), time.monotonic() - began), showable(hint.text, sys.stderr)]
                 region.draw([line for line in lines if line])
     finally:
         if region is not None:
@@ -93,10 +97,27 @@ def _first(ids: Sequence[str], ended: Mapping[str, Job]) -> str:
     return next(job_id for job_id in ids if job_id not in ended)
 
 
-def _hint(app: dray.App, job_id: str) -> str:
-    """Returns why a job cannot run, or nothing if it can."""
-    found = _standstill(app, job_id)
-    return f"job {short(job_id)} does not run. {found.text}" if found is not None and found.needs_help else ""
+class _Hint:
+    """Why a job that is waited for cannot run; nothing if all can."""
+
+    def __init__(self, app: dray.App) -> None:
+        self.text = ""
+        self._app = app
+        self._job: str | None = None
+
+    def look(self, left: Sequence[str], patience: Patience) -> str:
+        """Looks again: at the job it told of first, which may run by now, and then at others."""
+        try:
+            waiter = core_of(self._app).waiter
+            told_of = [job_id for job_id in left if job_id == self._job]
+            found = (waiter.stuck(told_of, patience) if told_of else None) or waiter.stuck(left, patience)
+        except StorageError:
+            found = None
+        self.text, self._job = "", None
+        if found is not None:
+            self._job, why = found
+            self.text = f"job {short(self._job)} does not run. {escape_control(with_short_ids(why.text))}"
+        return self.text
 
 
 def _standstill(app: dray.App, job_id: str) -> Standstill | None:
@@ -123,6 +144,6 @@ def _one(app: dray.App, job_id: str) -> tuple[float | None, str]:
     except StorageError:
         return None, f"{short(job_id)}: the database does not answer"
     message = f": {escape_control(row.progress_message)}" if row.progress_message else ""
-    attempt = f", attempt {row.attempt} of {row.max_attempts}" if row.attempt else ""
+    attempt = f", {attempt_of(row.attempt, row.max_attempts, row.claim)}" if row.attempt else ""
     words = f"{short(row.id)} {escape_control(row.task)} {row.state}{message}{attempt}"
     return None if row.progress is None else row.progress / 100, words

@@ -24,8 +24,8 @@ from dray.model.job import FINAL, CancelResult, State, StateName
 from dray.model.lost_parents import advice
 from dray.model.values import duration_us
 from dray.sanitize import clean_traceback
-from dray.waiter import unknown_job
-from dray.wording import counted
+from dray.waiter import Patience, unknown_job
+from dray.wording import attempt_name, counted
 
 if TYPE_CHECKING:
     from dray.backends import Backend
@@ -161,8 +161,8 @@ class Job(Generic[R_co]):
     def result(self, timeout: float | timedelta | None = None) -> R_co:
         """Waits for the job to end and returns what its body returned: ``job.result(timeout=10)  # 3``.
 
-        Raises `JobFailed` or `JobCancelled`, `TimeoutError` when the time is over (the job goes on), and
-        `UnknownJob` at once if there is no such job.
+        Raises `JobFailed` or `JobCancelled`, `TimeoutError` when the time is over, which says why if the job does not
+        run, and `UnknownJob` at once if there is no such job.
         """
         seconds = seconds_of(timeout)
         if self._connection is not None:
@@ -210,7 +210,7 @@ class Job(Generic[R_co]):
     def _outcome(self, ended: Mapping[str, model.Job], seconds: float | None) -> R_co:
         row = ended.get(self.id)
         if row is None:
-            raise not_ended(self._app, f"job {self.id}", seconds or 0.0, self.id)
+            raise not_ended(self._app, f"job {self.id}", seconds or 0.0, [self.id])
         self._row = row
         if row.state == State.COMPLETED:
             return self._app.decode_result(row.task, row.result or "null")
@@ -219,14 +219,17 @@ class Job(Generic[R_co]):
     def _failure(self, row: model.Job) -> JobFailed | JobCancelled:
         """What result() raises: what happened, to which job, and what can be done."""
         kind = JobFailed if row.state == State.FAILED else JobCancelled
-        attempts = f" in attempt {row.attempt} of {row.max_attempts}" if kind is JobFailed else ""
+        kept = self._backend.history.attempts(self.id) if kind is JobFailed else []
+        start = max(model.starts(each.attempt for each in kept), default=1)
+        name = attempt_name(row.attempt, start if start > 1 else None)
+        attempts = f" in {name} of {row.max_attempts}" if kind is JobFailed else ""
         what = f"job {row.id} ({row.task}) {_WORDS.get(row.reason or '', f'ended as {row.state}')}{attempts}"
         why = f": {row.error}" if row.error else ""
         look = "see job.attempts(); " if kind is JobFailed else ""
         lost = self._backend.graph.lost(self.id)
         again = advice(lost) if any(lost) else "job.retry() starts it over"
         error = kind(f"{what}{why}\n{look}{again}", self, row.reason, row.error)
-        for last in self._backend.history.attempts(self.id)[-1:] if kind is JobFailed else ():
+        for last in kept[-1:]:
             if last.traceback:
                 error.add_note(f"where the body failed:\n{clean_traceback(last.traceback, _TRACEBACK_BYTES)}")
         return error
@@ -341,7 +344,11 @@ class Job(Generic[R_co]):
         return has_changed
 
     def delete(self) -> bool:
-        """Deletes the job and its history: ``job.delete()  # True``. False: it runs, or a live job needs it."""
+        """Deletes the job and its history: ``job.delete()  # True``. False: it runs, or another job needs it.
+
+        A job that runs after it and is live, failed or cancelled needs it: it may ask for its result, now or when it
+        is retried. Delete that one first.
+        """
         if not self._backend.jobs.delete([self.id]):
             self.refresh()
             return False
@@ -443,11 +450,12 @@ _WORDS = {
 }
 
 
-def not_ended(app: AppInterface, what: str, seconds: float, job_id: str | None) -> TimeoutError:
-    """The error of a wait whose time is over; `job_id`: the job that says why. Reads the database."""
+def not_ended(app: AppInterface, what: str, seconds: float, ids: Sequence[str]) -> TimeoutError:
+    """The error of a wait whose time is over; `ids`: the jobs that say why. Reads the database."""
     begun = f"{what} has not ended within {counted(seconds, 'second')}"
     try:
-        found = None if job_id is None else app.waiter.standstill(job_id)
+        stuck = app.waiter.stuck(ids, Patience()) if len(ids) > 1 else None
+        found = stuck[1] if stuck else app.waiter.standstill(ids[0]) if ids else None
     except StorageError as error:
         return TimeoutError(f"{begun}, and why cannot be read now: {error}")
     if found is None:

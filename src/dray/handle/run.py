@@ -18,6 +18,7 @@ from dray.model.action import NewAction
 from dray.model.job import FINAL, LIVE, CancelResult, State
 from dray.model.values import check_name, shown
 from dray.model.workflow import Done, RunState, Tally, Workflow, done_of, workflow_state
+from dray.waiter import Patience
 from dray.wording import counted
 
 R = TypeVar("R")
@@ -145,32 +146,34 @@ class Run:
         Returns its state. `waiting`: the rest is held, and only a retry or a cancel moves it. Raises `TimeoutError`
         after `timeout`; the workflow goes on.
         """
-        seconds, began = seconds_of(timeout), time.monotonic()
+        seconds, began, patience = seconds_of(timeout), time.monotonic(), Patience()
         while isinstance(found := self._next(), _Ahead):
             left = _left(found, seconds, began)
             if left is not None and left <= 0:
                 raise self._not_ended(found, seconds)
+            patience = patience if found.is_in_transit else Patience()
             try:
-                self._app.waiter.wait(found.ids, left)
+                self._app.waiter.wait(found.ids, left, patience=patience)
             except UnknownJob:  # deleted meanwhile: look again at the rest
                 continue
         return found
 
     async def await_(self, timeout: float | timedelta | None = None) -> RunState:
         """As `wait`, from a coroutine: ``await run.await_(timeout=60)  # 'failed'``."""
-        seconds, began = seconds_of(timeout), time.monotonic()
+        seconds, began, patience = seconds_of(timeout), time.monotonic(), Patience()
         while isinstance(found := await in_thread(self._next), _Ahead):
             left = _left(found, seconds, began)
             if left is not None and left <= 0:
                 raise await in_thread(partial(self._not_ended, found, seconds))
+            patience = patience if found.is_in_transit else Patience()
             try:
-                await self._app.waiter.wait_async(found.ids, left)
+                await self._app.waiter.wait_async(found.ids, left, patience=patience)
             except UnknownJob:
                 continue
         return found
 
     def _not_ended(self, ahead: _Ahead, seconds: float | None) -> TimeoutError:
-        return not_ended(self._app, f"workflow {self.id}", seconds or 0.0, next(iter(ahead.ids), None))
+        return not_ended(self._app, f"workflow {self.id}", seconds or 0.0, ahead.ids)
 
     def _next(self) -> RunState | _Ahead:
         """Its state, if nothing will move by itself any more; else what to wait for before the next look."""
@@ -256,6 +259,11 @@ class _Ahead(NamedTuple):
 
     ids: list[str]
     seconds: float | None = None
+
+    @property
+    def is_in_transit(self) -> bool:
+        """It is looked at in short parts of one wait."""
+        return self.seconds is not None
 
 
 def _left(ahead: _Ahead, seconds: float | None, began: float) -> float | None:

@@ -24,7 +24,6 @@ class Witness(Protocol):
     """Who is told of what duties have written, for the App's hooks."""
 
     def enqueued(self, ids: Iterable[str]) -> None: ...
-    def expired(self, ids: Iterable[str]) -> None: ...
     def rescued(self, jobs: Sequence[Rescued]) -> None: ...
 
 
@@ -63,7 +62,7 @@ class WorkerDuties:
         self._rescuer = Rescuer(backend, worker_id, clock, rng, lease_us, self._take_over, hears_deaths)
         self._rescuer.on_rescued = None if witness is None else witness.rescued
         self.rescue = DutyRunner(backend, worker_id, (self._rescuer,), clock, rng)
-        others = (*duties(backend, clock, rng, agenda, witness), self._declarer, self._scheduler, deputy)
+        others = (*duties(backend, clock, rng, agenda), self._declarer, self._scheduler, deputy)
         self.others = DutyRunner(backend, worker_id, others, clock, rng, self.rescue)
 
     def catch_up(self) -> None:
@@ -97,14 +96,12 @@ class WorkerDuties:
         self._wake_others()
 
 
-def duties(
-    backend: Backend, clock: Clock, rng: Rng, agenda: Agenda | None = None, witness: Witness | None = None
-) -> tuple[Duty, ...]:
+def duties(backend: Backend, clock: Clock, rng: Rng, agenda: Agenda | None = None) -> tuple[Duty, ...]:
     """The duties of any worker, in the order they are done. Without rescue, and schedules, which need its tasks."""
     file = (Checkpointer(backend.upkeep, clock, rng),) if backend.upkeep is not None else ()
     agenda = agenda or Agenda(backend, clock.steady)
     return (
-        Promoter(backend, agenda, None if witness is None else witness.expired),
+        Promoter(backend, agenda),
         Fanner(backend, rng, agenda),
         *file,
         Pruner(backend, rng),

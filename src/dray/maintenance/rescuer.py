@@ -12,6 +12,7 @@ A worker that is proven dead is buried at once. Where only its lease has ended, 
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from dray.clock import Clock
 from dray.instants import MILLISECOND, SECOND
 from dray.log import log
 from dray.maintenance.duty_runner import jittered
+from dray.maintenance.unrun_log import UnrunLog
 from dray.model.job import ALL_QUEUES, FINAL
 from dray.model.settlement import Rng
 from dray.model.worker import DeathVerdict, Judgement, Rescued
@@ -56,6 +58,9 @@ class Rescuer:
     _ahead_us: int | None = None  # how far the clock that gives the leases is ahead of ours
     _trusts_leases_at: int = 0
     _strangers: dict[DeathVerdict, int] = field(default_factory=dict[DeathVerdict, int])
+
+    def __post_init__(self) -> None:
+        self._ends = UnrunLog(self._backend)
 
     def told_of_death(self) -> None:
         """A worker may have died: the next tick looks. From any thread."""
@@ -114,9 +119,15 @@ class Rescuer:
             if job.had_ended:
                 ended = short_id(job.id), short_id(job.worker_id or "unknown")
                 log.info("job %s had ended when worker %s left; its outcome is written", *ended)
-        for worker_id, count in Counter(job.worker_id for job in rescued if not job.had_ended).items():
-            taken_back = counted(count, "of its jobs was taken back", "of its jobs were taken back")
-            log.warning("worker %s is gone; %s", short_id(worker_id or "unknown"), taken_back)
+        over = [job for job in rescued if job.state in FINAL and not job.had_ended]
+        taken_back = Counter(job.worker_id for job in rescued if job.state not in FINAL and not job.had_ended)
+        for worker_id in {**taken_back, **{job.worker_id: 0 for job in over}}:
+            count = taken_back[worker_id]
+            words = (
+                f"; {counted(count, 'of its jobs was taken back', 'of its jobs were taken back')}" if count else ""
+            )
+            log.warning("worker %s is gone%s", short_id(worker_id or "unknown"), words)
+        self._ends.ended([job.id for job in over], logging.WARNING)
         # Jobs of other queues may have waited for their room under a limit.
         has_limits = bool(rescued) and bool(self._backend.limits.all())
         queues = {job.queue for job in rescued if job.state not in FINAL}

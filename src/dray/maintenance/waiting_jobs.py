@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dray.backends import Backend
@@ -12,7 +11,7 @@ from dray.log import log
 from dray.maintenance.duty_runner import Agenda, jittered
 from dray.model.bounds import FANOUT_CHUNK, PROMOTE_CHUNK
 from dray.model.settlement import Rng
-from dray.wording import counted
+from dray.wording import counted, listed, short_id
 
 _LONGEST = 2.0  # seconds: the wall clock may be set while the promoter waits
 _SHORTEST = 0.001
@@ -30,7 +29,6 @@ class Promoter:
 
     _backend: Backend
     _agenda: Agenda
-    _on_expired: Callable[[Sequence[str]], None] | None = None
     _seen: Upcoming | None = None
 
     def tick(self) -> float:
@@ -44,8 +42,6 @@ class Promoter:
             expired = self._backend.jobs.expire(PROMOTE_CHUNK)
             if expired:
                 self._backend.announce_done()
-                if self._on_expired is not None:
-                    self._on_expired(expired)
             done = max(done, len(expired))
         if done:
             self._agenda.forget()
@@ -97,7 +93,7 @@ class Reconciler:
                     "%s %s; repaired. This is a defect in Dray: please report it. %s",
                     counted(len(ids), "job"),
                     what,
-                    ids[:_SHOWN],
+                    listed([short_id(job_id) for job_id in ids], _SHOWN),
                 )
         is_all = max(len(found.parents), len(found.children)) < FANOUT_CHUNK
         return jittered(_RECONCILER_PAUSE if is_all else _RECONCILER_SOON, self._rng)

@@ -16,7 +16,7 @@ from dray.instants import SECOND, moment, to_datetime
 from dray.model.circumstances import AHEAD_LIMIT, Circumstances, LimitHolder, LimitUse, Parent, WorkerView
 from dray.model.job import FINAL, UNSTARTED, Reason, State
 from dray.model.limit import KEY_KINDS, RATE_KINDS, Source
-from dray.model.lost_parents import obstacle, retry_command
+from dray.model.lost_parents import obstacle, retry_words
 from dray.wording import attempt_name, close_matches, counted, interval, listed, plural, span
 
 _NAMED = 5  # of several in one sentence
@@ -124,10 +124,12 @@ class Standstill(NamedTuple):
 def standstill(around: Circumstances) -> Standstill | None:
     """What to tell a caller that waits for the job; None: it runs, or has ended."""
     job, holder = around.job, around.holder
-    if job.state in FINAL or (holder is not None and not holder.is_gone):
+    is_alone = not any(view.is_alive for view in around.workers)
+    is_held = holder is not None and not holder.is_gone and not (holder.is_silent and is_alone)
+    if job.state in FINAL or is_held:
         return None
     causes = explain(around)
-    is_left = job.state == State.RUNNING and not any(view.is_alive for view in around.workers)
+    is_left = job.state == State.RUNNING and is_alone
     needs_help = is_left or any(each.kind in _NEEDS_HELP for each in causes)
     return Standstill(" ".join(each.text for each in causes), needs_help)
 
@@ -185,7 +187,7 @@ def _parents(around: Circumstances) -> Iterator[Cause]:
             text = f"It is held by policy: its parent {parent_words(parent)} ended as "
             text += f"{ended_as(parent.state, parent.reason)}, and on_parent_failure is {job.on_parent_failure}. "
             if not around.lost.orphans:
-                text += f"`{retry_command(around.lost)}` starts over what it runs after, which frees it; "
+                text += f"To start over what it runs after, which frees it: {retry_words(around.lost)}; "
             text += f"`dray job cancel {job.id}` gives it up."
             facts = {"parent": parent_facts(parent), "on_parent_failure": job.on_parent_failure}
             yield cause(Kind.HELD, text, **facts)
@@ -495,7 +497,7 @@ def _with_parent(around: Circumstances) -> Cause:
         if around.lost.orphans:
             text += f"It cannot be retried: {obstacle(around.lost)}."
         else:
-            text += f"`{retry_command(around.lost)}` brings all of them back."
+            text += f"To bring all of them back: {retry_words(around.lost)}."
     shown = [parent_facts(parent) for parent in parents]
     return cause(Kind.PARENT, text, finished_at=moment(around.job.finished_at), parents=shown)
 

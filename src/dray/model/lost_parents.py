@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from typing import NamedTuple
 
 from dray.model.job import State
@@ -50,22 +52,56 @@ def _remedy(lost: Lost) -> str:
     if lost.orphans:
         return "enqueue those jobs again"
     ids = [each.id for each in lost.culprits]
-    them = "that one" if len(ids) == 1 else "those"
-    text = f"retry {them}, and this one waits for {'it' if len(ids) == 1 else 'them'} again: "
-    text += f'app.retry("{ids[0]}"), or ' if len(ids) == 1 else ""
-    text += f"`{retry_command(lost)}`"
-    workflow = lost.culprits[0].workflow_id
-    if workflow is None or any(each.workflow_id != workflow for each in lost.culprits):
+    count = len(ids)
+    if count > _IN_COMMAND:
+        return f"retry those {count:,}, and this one waits for them again: {retry_words(lost)}"
+    them = "that one" if count == 1 else "those"
+    text = f"retry {them}, and this one waits for {'it' if count == 1 else 'them'} again: "
+    text += f'app.retry("{ids[0]}"), or ' if count == 1 else ""
+    text += retry_words(lost)
+    workflow = _workflow(lost)
+    if workflow is None:
         return text
-    if any(each.state == State.CANCELLED for each in lost.culprits):
-        text += "; or all such steps: run.retry_failed(cancelled=True), or "
-        return f"{text}`dray workflows retry {workflow} --cancelled`"
-    return f"{text}; or all failed steps: run.retry_failed(), or `dray workflows retry {workflow}`"
+    steps = "all such steps" if _has_cancelled(lost) else "all failed steps"
+    return f"{text}; or {steps}: {_of_workflow(lost, workflow)}"
 
 
-def retry_command(lost: Lost) -> str:
-    """The command that starts the culprits over; of very many, the first."""
-    return f"dray job retry {' '.join(each.id for each in lost.culprits[:_IN_COMMAND])}"
+def retry_words(lost: Lost) -> str:
+    """The command that starts the culprits over, all of them; where it may start others too, with a word on that."""
+    ids = [each.id for each in lost.culprits]
+    if len(ids) <= _IN_COMMAND:
+        return f"`dray job retry {' '.join(ids)}`"
+    if (workflow := _workflow(lost)) is not None:
+        return _of_workflow(lost, workflow)
+    states, tasks = sorted({each.state for each in lost.culprits}), sorted({each.task for each in lost.culprits})
+    named = tasks if len(tasks) <= _IN_COMMAND else []
+    terms = [f"state:{state}" for state in states] + [f"task:{_quoted(task)}" for task in named]
+    which = f" of {listed(named)}" if named else ""
+    command = f"dray job retry --all {shlex.quote(' '.join(terms))}"
+    return f"`{command}`, which starts every {' or '.join(states)} job{which} over (--dry-run counts them)"
+
+
+def _quoted(name: str) -> str:
+    """A name as a search takes it, and nothing else."""
+    if re.fullmatch(r"[\w.-]+", name):
+        return name
+    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _workflow(lost: Lost) -> str | None:
+    """The workflow of all culprits, if there is one."""
+    found = {each.workflow_id for each in lost.culprits}
+    return found.pop() if len(found) == 1 else None
+
+
+def _of_workflow(lost: Lost, workflow: str) -> str:
+    if _has_cancelled(lost):
+        return f"run.retry_failed(cancelled=True), or `dray workflows retry {workflow} --cancelled`"
+    return f"run.retry_failed(), or `dray workflows retry {workflow}`"
+
+
+def _has_cancelled(lost: Lost) -> bool:
+    return any(each.state == State.CANCELLED for each in lost.culprits)
 
 
 def _ended(parent: Culprit) -> str:

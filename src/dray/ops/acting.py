@@ -27,6 +27,7 @@ from dray.ops import limits, pruning
 from dray.wording import listed, span
 
 _CHUNK = 500  # jobs in one transaction
+STAYS = "it runs, or a job that runs after it has not completed and may need it: delete that one first"
 _LOOKED_UP = 100  # refused jobs of which the row is read to say why
 _EXPLAINED = 20  # and of which the parents are: each takes two reads
 
@@ -64,10 +65,11 @@ def cancel(
 def delete(
     core: AppInterface, ids: Sequence[str], by: By, *, action_id: str | None = None, target: str | None = None
 ) -> Acted:
-    """Removes jobs with their history, but for running ones and those that a live job needs. The rest as `retry`."""
+    """Removes jobs with their history, but for running ones and those that others need. The rest as `retry`."""
     chosen = _whole_ids(ids)
     action = _on_jobs(core, "delete", chosen, by, action_id, target)
-    return _each_chunk(core, chosen, action, _deleted, partial(_gone_or, "it runs, or a live job needs it"))
+    # The newest first: a job comes before its parents, which can go once it has gone.
+    return _each_chunk(core, sorted(chosen, reverse=True), action, _deleted, partial(_gone_or, STAYS))
 
 
 def _on_jobs(

@@ -237,6 +237,8 @@ class Bulk:
             self._is_looking = False
             if self.verb == "retry":
                 self._ids.sort(reverse=True)  # the oldest is the first: a job comes after its parents
+            elif self.verb == "delete":
+                self._ids.sort()  # the newest is the first: a job comes before its parents
             else:
                 self._ids.reverse()
 

@@ -295,7 +295,7 @@ def _of_job(job: LiveJob, event: str, at: int) -> Event:
         "at": to_datetime(at),
         "event": event,
         "job": job.id,
-        **values_of(job, "task queue state reason attempt max_attempts"),
+        **values_of(job, "task queue state reason attempt max_attempts claim"),
         "worker": job.worker_id,
         "error": None if event == "started" else job.error,
         "run_at": to_datetime(job.run_at) if waits else None,

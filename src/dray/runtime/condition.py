@@ -115,10 +115,11 @@ class LockPatience:
         self._place, self._seconds = place, seconds
         self._since: float | None = None
 
-    def check(self, *, is_locked: bool) -> None:
-        """Raises `StorageLocked` if it was locked each time, and for longer than that."""
+    def check(self, *, is_locked: bool, waited: float = 0.0) -> None:
+        """Raises `StorageLocked` if it was locked each time, and for longer than that. `waited`: seconds for which
+        the caller has just waited for the lock."""
         now = time.monotonic()
-        self._since = (now if self._since is None else self._since) if is_locked else None
+        self._since = (now - waited if self._since is None else self._since) if is_locked else None
         if self._seconds is not None and self._since is not None and now - self._since >= self._seconds:
             raise StorageLocked(
                 f"{self._place}: another connection has kept the write lock for {self._seconds:g} s, so no job can "

@@ -17,7 +17,7 @@ from dray.model.settlement import Settlement, completed
 from dray.runtime.execution import Execution
 from dray.runtime.in_flight import End
 from dray.sanitize import clean_traceback, escape_control, escape_lines
-from dray.wording import counted, short_id, span
+from dray.wording import attempt_of, counted, short_id, span
 
 MOST = 50  # lines a second
 _WINDOW = 1.0
@@ -133,7 +133,7 @@ def _by_its_body(execution: Execution) -> Settlement:
 
 
 def _words(event: str, claim: Claim, settlement: Settlement, took: str) -> str:
-    attempt = f"attempt {claim.attempt} of {claim.max_attempts}"
+    attempt = attempt_of(claim.attempt, claim.max_attempts, claim.claim)
     again = f"in {span(settlement.delay_us / SECOND)}" if settlement.delay_us else "at once"
     if event == State.COMPLETED:
         return f"completed in {took}, {attempt}"

@@ -355,7 +355,6 @@ class Engine:
         any_final, queues = self._in_flight.written(batch, answer.settled)
         if self._events is not None:
             self._events.settled(batch, answer.settled)
-            self._events.expired(answer.expired)
         if answer.fan_out.left:
             self._go_on_telling(answer.fan_out)
         has_keys = any(claim.key is not None for claim in answer.claims)

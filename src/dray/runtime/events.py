@@ -98,7 +98,8 @@ class Events(Service):
         for job_id in ids:
             self._put(_Happened("enqueued", job_id))
 
-    def expired(self, ids: Iterable[str]) -> None:
+    def cancelled(self, ids: Iterable[str]) -> None:
+        """Jobs that were not started in time, or whose parent did not complete."""
         for job_id in ids:
             self._put(_Happened("cancelled", job_id))
 

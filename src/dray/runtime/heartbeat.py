@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -205,12 +206,13 @@ class Identity:
         running job, locked."""
         outage = Outage("start")
         while not is_over():
+            began = time.monotonic()
             try:
                 declare()
                 self.register()
             except StorageLocked as error:  # after a wait of its own
                 outage.goes_on(error, self._clock.steady())
-                patience.check(is_locked=True)
+                patience.check(is_locked=True, waited=time.monotonic() - began)
             else:
                 outage.ends()
                 return

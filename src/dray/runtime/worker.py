@@ -21,6 +21,7 @@ from dray.instants import SECOND
 from dray.interrupts import OwnedLock, Signal, with_cleanup
 from dray.log import log
 from dray.maintenance import WorkerDuties
+from dray.maintenance.unrun_log import teller
 from dray.model.bounds import JOB_NAME_CHARS
 from dray.model.values import duration_us
 from dray.model.worker import NewWorker
@@ -279,6 +280,8 @@ class Worker:
         tasks = {task.name: task for task in app.registry}
         if not tasks:
             raise ConfigError("this worker knows no task; import the modules that define them (imports=, -i)")
+        if app.hooks.middleware:
+            app.hooks.warn_of_unwrapped({name: task.function for name, task in tasks.items()})
         patient = replace(settings, busy_timeout=_PATIENCE)
         self._backend, self._beats = patient.open(app.clock), patient.open(app.clock)
         undo.callback(self._beats.close)
@@ -317,6 +320,8 @@ class Worker:
             self._beats, lease, inbox, in_flight, stopper, app.clock, check.trouble, self._watch
         )
         self._events = Events(app) if app.hooks.worker_events else None
+        told = teller(self._beats, None if self._events is None else self._events.cancelled)
+        self._backend.db.on_cancelled = self._beats.db.on_cancelled = told
         started = self._events.started if self._events is not None and "started" in app.hooks.worker_events else None
         on_began = [tell for tell in (stopper.began, self._observer.began, started) if tell is not None]
         link = WorkerLink(app.clock, self._rng, lambda: app.backend, note_buffer, inbox.ring, on_began)

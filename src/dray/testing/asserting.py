@@ -31,7 +31,7 @@ _OPTIONS = ("args", "max_attempts", "name", "priority", "queue", "run_at", "sche
 
 
 def all_enqueued(
-    app: App, task: Task[..., Any] | Enqueuer[..., Any] | str | None = None, /, *, connection: Any = None
+    app: App, task: Task[..., Any] | Enqueuer[..., Any] | str | None = None, *, connection: Any = None
 ) -> list[Job[Any]]:
     """The jobs that wait to run (queued, scheduled or waiting for others), oldest first.
 

@@ -18,7 +18,7 @@ from dray.app import App
 from dray.app_interface import core_of
 from dray.backends import Backend
 from dray.backends.joined import JoinedDatabase
-from dray.backends.scratch import remove_scratch, scratch_url
+from dray.backends.scratch import looking_there_first, remove_scratch, scratch_url
 from dray.clock import Clock, Ids
 from dray.core import Binding
 from dray.errors import ConfigError
@@ -30,6 +30,7 @@ from dray.waiter import Waiter
 
 URL_VARIABLE = "DRAY_TEST_URL"
 _PREFIX = "dray_test_"
+_LOCK_PATIENCE = 2.0  # seconds, unless the App has a busy_timeout of its own
 
 
 class Rebound(CleanExit):
@@ -111,6 +112,9 @@ def database(app: App) -> Generator[App]:
     place = _Place()
     with Lent(place.make, place.remove) as url:
         settings = replace(core_of(app).settings, url=url, migrate=True, listen_url=None)
+        if settings.busy_timeout == Settings.of(url).busy_timeout and settings.is_sqlite:
+            # It is mostly the test itself that keeps the lock, and then no wait helps.
+            settings = replace(settings, busy_timeout=_LOCK_PATIENCE)
         with Rebound(app, settings, MovableClock()):
             core_of(app).backend.migrate()
             yield app
@@ -136,7 +140,7 @@ class _Place:
                 f"{URL_VARIABLE} is {redact(given)!r}, which is no PostgreSQL; unset it to test on SQLite"
             )
         self._schema_url = scratch_url(address.conninfo, _PREFIX)
-        return self._schema_url
+        return looking_there_first(self._schema_url)
 
     def remove(self) -> None:
         """Idempotent, and there may be nothing."""

@@ -15,12 +15,13 @@ from dray.runtime.context import LocalContext
 from dray.runtime.execution import Interrupted, StopCause
 from dray.task.checks import whole
 
-_TASK = "a task"
-
 
 def context(
     attempt: int = 1,
     *,
+    task: str = "a task",
+    queue: str = "default",
+    args: Mapping[str, Any] | None = None,
     max_attempts: int = 3,
     job_id: str | None = None,
     headers: Mapping[str, str] | None = None,
@@ -38,6 +39,9 @@ def context(
     """
     whole("attempt", attempt, 1)
     return HandContext(
+        task=task,
+        queue=queue,
+        args=args,
         attempt=attempt,
         max_attempts=max(attempt, whole("max_attempts", max_attempts, 1)),
         job_id=str(uuid4()) if job_id is None else job_id,
@@ -60,8 +64,10 @@ class HandContext(LocalContext):
         1
     """
 
-    def __init__(self, *, cancelled: bool, **facts: Any) -> None:
-        super().__init__(_TASK, facts["job_id"])
+    def __init__(
+        self, *, task: str, queue: str, args: Mapping[str, Any] | None, cancelled: bool, **facts: Any
+    ) -> None:
+        super().__init__(task, facts["job_id"], args, queue)
         self._facts = facts
         self._is_cancelled = cancelled
         self.reports: deque[tuple[float | None, str | None]] = deque(maxlen=LOG_LINES)

@@ -30,6 +30,7 @@ from dray.interrupts import with_cleanup
 from dray.log import log
 from dray.maintenance.duty_runner import Agenda
 from dray.maintenance.scheduler import Scheduler
+from dray.maintenance.unrun_log import teller
 from dray.model.job import FINAL, Claim, Demand, Job, State
 from dray.model.settlement import Rng, Settlement, released
 from dray.model.worker import DeathVerdict, NewWorker
@@ -77,9 +78,14 @@ def drain(app: App, delays: bool = True, retries: bool = True, connection: Any =
         with movable(app, connection) as clock:
             return Drainer(app, clock, delays=delays, retries=retries).run()
     except StorageLocked as error:
-        if connection is None:
-            error.add_note("To run jobs inside a transaction that your test keeps open: drain(app, connection=…)")
-        raise
+        settings = core_of(app).settings
+        if connection is not None or not settings.is_sqlite:
+            raise
+        raise StorageLocked(
+            f"{settings.place}: another connection has kept the write lock for {settings.busy_timeout:g} s, so no "
+            "job can run. If your test, or a fixture, keeps a transaction open, end it first, or run the jobs inside "
+            "it: drain(app, connection=…)"
+        ) from error
 
 
 def refuse_async(connection: Any) -> None:
@@ -168,10 +174,19 @@ class Drainer:
         self._loop: LoopRunner | None = None
 
     def run(self) -> int:
-        return with_cleanup(self._run, self._leave)
+        db, tells = self._backend.db, None if self._events is None else self._events.cancelled
+        before, db.on_cancelled = db.on_cancelled, teller(self._backend, tells)
+
+        def leave() -> None:
+            db.on_cancelled = before
+            self._leave()
+
+        return with_cleanup(self._run, leave)
 
     def _run(self) -> int:
         notes.start_capture(self)
+        functions = {name: task.function for name, task in self._tasks.items()}
+        core_of(self._app).hooks.warn_of_unwrapped(functions)
         self._register()
         if self._only is None:
             core_of(self._app).declare_limits(self._backend)
@@ -269,11 +284,10 @@ class Drainer:
         if coming.expires_us is not None and coming.expires_us <= 0:
             expired = backend.jobs.expire()
             has_moved |= bool(expired)
-            if self._events is not None:
-                self._events.expired(expired)
-                self._events.tick()
         if coming.due_us is not None and coming.due_us <= 0:
             has_moved |= bool(backend.jobs.promote())
+        if has_moved and self._events is not None:
+            self._events.tick()
         return has_moved
 
     def _jump(self) -> bool:

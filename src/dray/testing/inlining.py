@@ -55,9 +55,11 @@ class _Inline(CleanExit):
         core = core_of(self._app)
         own = {name: getattr(core, name) for name in _DOORS}
 
-        def submit(new: Sequence[Any], connection: Any = None, workflow: Any = None) -> list[Job[Any]]:
+        def submit(
+            new: Sequence[Any], connection: Any = None, workflow: Any = None, action: Any = None
+        ) -> list[Job[Any]]:
             refuse_async(connection)
-            return self._run(own["submit"](new, connection, workflow), connection)
+            return self._run(own["submit"](new, connection, workflow, action), connection)
 
         def submit_alike(jobs: Any, connection: Any = None) -> list[Job[Any]]:
             refuse_async(connection)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, LiteralString
 
 import psycopg
@@ -176,6 +177,19 @@ def leave_to_parent(connections: Iterable[psycopg.Connection[Any] | psycopg.Asyn
         if connection is not None and not connection.closed:
             os.dup2(nowhere, connection.fileno(), inheritable=False)
     os.close(nowhere)
+
+
+@lru_cache
+def search_path_of(conninfo: str) -> tuple[str, str | None]:
+    """The options that an address has, and where its connections look for tables; None: a pooler is in between."""
+    try:
+        with psycopg.connect(conninfo, autocommit=True) as connection:
+            options = conninfo_to_dict(conninfo).get("options") or ""
+            if not leads_to_server(connection):
+                return str(options), None
+            return str(options), connection.execute("SHOW search_path").fetchall()[0][0]
+    except psycopg.Error as error:
+        raise faults.translate(error, redact(conninfo)) from error
 
 
 def drop_schema(conninfo: str, schema: str) -> None:

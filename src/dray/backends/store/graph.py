@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dray.backends.database import Session
+from dray.backends.database import Database, Session
 from dray.backends.rows import FREE, Start
 from dray.backends.store import Store
 from dray.errors import GraphError, StorageError, UnknownJob
@@ -69,11 +69,11 @@ class GraphStore(Store):
             marked = tx.each("edge_mark", [(parent, child, edge.satisfied) for parent, child, edge in edges])
             decided = [edge for edge, was_marked in zip(edges, marked, strict=True) if was_marked]
             lost = sorted({child for _, child, edge in decided if edge is Edge.CANCEL})
-            tx.each("child_cancel", [(child,) for child in lost])
+            ended = tx.each("child_cancel", [(child,) for child in lost])
             fulfilled = Counter(child for _, child, edge in decided if edge.satisfied == 1)
             tx.each("child_free", sorted(fulfilled.items()))
             freed[:] = [row[0] for row in tx.rows("fanout_freed", ids=sorted(fulfilled))] if fulfilled else []
-            cancelled[:] = lost
+            cancelled[:] = [child for child, has_ended in zip(lost, ended, strict=True) if has_ended]
             tx.run("fanout_finish")
             return FanOut(len(decided), bool(tx.rows("fanout_left")[0][0]))
 
@@ -81,6 +81,7 @@ class GraphStore(Store):
         self._db.announce(freed)
         if cancelled:
             self._db.announce_done()
+            tell_cancelled(self._db, cancelled)
         return step
 
     def fan_out_all(self, *, to_end: bool = False) -> FanOut:
@@ -145,6 +146,12 @@ class GraphStore(Store):
             return Neighbours(*([Neighbour(*row) for row in each] for each in found))
 
         return self._db.read(look)
+
+
+def tell_cancelled(db: Database, ids: Sequence[str]) -> None:
+    """Tells of jobs that were cancelled as expired or with a parent. After the commit."""
+    if db.on_cancelled is not None:
+        db.on_cancelled(ids)
 
 
 def place(tx: Session, jobs: Sequence[NewJob]) -> dict[str, Start]:

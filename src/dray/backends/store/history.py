@@ -4,9 +4,12 @@
 
 What may go is found by reading, which makes no other transaction wait, however much is passed over. Each transaction
 then removes as many of the found as a `Budget` allows: it locks them, asks again whether they may go, and counts the
-rows of all tables. A job with more rows than one transaction may remove loses its edges to ended children first, then
-its log lines and attempts, a part a transaction, and is itself the last to go: a retry meanwhile gets the job back,
-without what is gone.
+rows of all tables. A job with more rows than one transaction may remove loses its edges to completed children first,
+then its log lines and attempts, a part a transaction, and is itself the last to go: a retry meanwhile gets the job
+back, without what is gone.
+
+A job stays while a child of it is live, failed or cancelled: the child runs, or may be retried, with its result. What
+goes may let its parents go: a pass that removed such children is followed by another.
 
 A workflow goes as a whole: the first transaction that touches it locks and asks all of its jobs. Only one that is
 larger than a transaction is removed in parts after that.
@@ -24,7 +27,7 @@ from dray.backends.database import FIRST_ID, Database, Session
 from dray.backends.store import Store
 from dray.backends.store.actions import ActionRow
 from dray.model.action import NewAction
-from dray.model.job import Attempt, LogLine
+from dray.model.job import Attempt, LogLine, State
 from dray.model.retention import STEP_ROWS, Budget, Retention
 
 _FOUND = 500  # jobs in one look for those that may go
@@ -97,21 +100,25 @@ class HistoryStore(Store):
 
     def prune_steps(self, retention: Retention, action: NewAction | None = None) -> Iterator[Pruned]:
         """Removes ended jobs past their retention, one transaction a step, bounded in time and in the rows of all
-        tables: rest between two, so that others can write. Never one that a live child needs; jobs of a workflow
-        only once all of them may go, and while no other transaction has locked one of them to start it over. A job
-        with a time of its own goes by that, however long others of its state are kept. `action`: what a person does
-        with this; each transaction adds to its row."""
+        tables: rest between two, so that others can write. Never one with a child that is live, failed or cancelled;
+        jobs of a workflow only once all of them may go, and while no other transaction has locked one of them to
+        start it over. A job with a time of its own goes by that, however long others of its state are kept. `action`:
+        what a person does with this; each transaction adds to its row."""
         now = self._db.now()
         cutoffs = retention.cutoffs(now)
         under_way = _Pruning(self._db, _kept(cutoffs), action)
-        for state, before in cutoffs.items():
-            yield from under_way.ended(state, before)
-        if cutoffs:
-            yield from under_way.single("prune_kept_find", states=sorted(cutoffs))
-            yield from under_way.workflows(self._db.read(lambda tx: _newest(tx, cutoffs, now)))
+        may_free = bool(cutoffs)
+        while may_free:
+            may_free = False
+            for state, before in cutoffs.items():
+                removed = yield from under_way.ended(state, before)
+                may_free |= removed and state != State.COMPLETED
+            may_free |= yield from under_way.single("prune_kept_find", states=sorted(cutoffs))
+            newest = self._db.read(lambda tx: _newest(tx, cutoffs, now))
+            may_free |= yield from under_way.workflows(newest)
 
     def prunable(self, retention: Retention) -> dict[str, int]:
-        """How many jobs `prune_steps` would remove now, by state."""
+        """How many jobs `prune_steps` would remove now, by state; without those that go after their children."""
         now = self._db.now()
         cutoffs = retention.cutoffs(now)
 
@@ -129,30 +136,30 @@ class HistoryStore(Store):
 
 
 class _Pruning(Store):
-    """One pass of `prune_steps`."""
+    """What the passes of `prune_steps` do. Each part returns whether it removed a job."""
 
     def __init__(self, db: Database, kept: dict[str, int], action: NewAction | None) -> None:
         super().__init__(db)
         self._kept = kept
         self._action = action
 
-    def ended(self, state: str, before: int) -> Generator[Pruned]:
+    def ended(self, state: str, before: int) -> Generator[Pruned, None, bool]:
         """Jobs of a state, one stretch of time after the other: many may be old and have long times of their own, and
         one look must not pass over all of them."""
-        after = 0
+        after, has_removed = 0, False
         while True:
             reach, count = self._read("prune_reach", state=state, before=before, after=after, limit=_PASSED)[0]
             if not count:
-                return
-            yield from self.single("prune_find", state=state, after=after, before=reach + 1)
+                return has_removed
+            has_removed |= yield from self.single("prune_find", state=state, after=after, before=reach + 1)
             if count < _PASSED:
-                return
+                return has_removed
             yield Pruned(0, 0, 0)  # reading takes its time too
             after = reach + 1
 
-    def single(self, statement: str, **which: object) -> Generator[Pruned]:
+    def single(self, statement: str, **which: object) -> Generator[Pruned, None, bool]:
         """Jobs that are no workflow's."""
-        is_last = False
+        is_last = has_removed = False
         while not is_last:
             old = self._found(statement, **which, limit=_FOUND)
             is_last, removed = len(old) < _FOUND, 0
@@ -160,11 +167,13 @@ class _Pruning(Store):
                 step = self._remove(old)
                 old, removed = step.left, removed + step.pruned.jobs
                 yield step.pruned
+            has_removed |= removed > 0
             if not removed:  # what is left is locked by others, and would be found again
-                return
+                break
+        return has_removed
 
-    def workflows(self, newest: int) -> Generator[Pruned]:
-        after = FIRST_ID
+    def workflows(self, newest: int) -> Generator[Pruned, None, bool]:
+        after, has_removed = FIRST_ID, False
         while rows := self._read("workflow_next", newest=newest, after=after, limit=_WORKFLOWS):
             ids = [row[0] for row in rows]
             after = ids[-1]
@@ -174,21 +183,24 @@ class _Pruning(Store):
                 # As many as one look shows whole; one that is larger by itself.
                 jobs = accumulate(jobs for _, jobs in ended)
                 count = max(1, sum(1 for _ in takewhile(lambda jobs: jobs <= _FOUND, jobs)))
-                yield from self._whole([row[0] for row in ended[:count]])
+                has_removed |= yield from self._whole([row[0] for row in ended[:count]])
                 ended = ended[count:]
+        return has_removed
 
-    def _whole(self, ids: list[str]) -> Generator[Pruned]:
+    def _whole(self, ids: list[str]) -> Generator[Pruned, None, bool]:
         """Workflows: each whole, or as much of it as one transaction after the other can take."""
-        is_first = True
+        is_first, has_removed = True, False
         while ids:
             old = self._found("workflow_prune_find", ids=ids, limit=_FOUND)
             if not old and not is_first:
-                return
+                break
             step = self._remove(old, ids, asks_all=is_first)
             yield step.pruned
+            has_removed |= step.pruned.jobs > 0
             if not step.pruned.rows or (len(old) < _FOUND and not step.left):
-                return
+                break
             is_first, ids = False, step.workflows
+        return has_removed
 
     def _found(self, statement: str, **params: object) -> list[_Old]:
         found = self._read(statement, most=STEP_ROWS, **params)
@@ -209,7 +221,7 @@ class _Pruning(Store):
             while left and (allowed := budget.allowed()):
                 if count := budget.fitting(job.rows for job in left):
                     rows_of, left = {job.id: int(job.rows) for job in left[:count]}, left[count:]
-                    gone = _delete(tx, list(rows_of), self._kept)
+                    gone = _delete(tx, list(rows_of), self._kept, are_steps=ids is not None)
                     jobs, rows = jobs + len(gone), sum(rows_of[job_id] for job_id in gone)
                 else:
                     rows = _trim(tx, left[0].id, allowed, self._kept)
@@ -234,10 +246,11 @@ def _newest(tx: Session, cutoffs: Mapping[str, int], now: int) -> int:
     return now if tx.rows("prune_kept_steps")[0][0] else max(cutoffs.values())
 
 
-def _delete(tx: Session, ids: list[str], kept: dict[str, int]) -> list[str]:
+def _delete(tx: Session, ids: list[str], kept: dict[str, int], *, are_steps: bool) -> list[str]:
     """Those of these jobs that could be removed."""
     picked = [row[0] for row in tx.rows("prune_pick", ids=ids, **kept)]
-    return [row[0] for row in tx.rows("job_delete", ids=picked)] if picked else []
+    statement = "workflow_job_delete" if are_steps else "job_delete"
+    return [row[0] for row in tx.rows(statement, ids=picked)] if picked else []
 
 
 def _trim(tx: Session, job_id: str, limit: int, kept: dict[str, int]) -> int:

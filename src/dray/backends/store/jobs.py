@@ -229,9 +229,10 @@ class JobStore(Store):
 
     def delete(self, ids: Sequence[str], *, action: NewAction | None = None) -> list[str]:
         """Removes jobs with their history, each whole, in as many short transactions as it takes; returns those it
-        removed. Never running ones or parents of live ones."""
+        removed. Never running ones, nor one with a child that is live, failed or cancelled and stays: the child may
+        ask for its result."""
         rows_of: dict[str, int] = dict(self._read("job_rows", ids=list(ids), most=STEP_ROWS))
-        left = sorted(rows_of)
+        left = sorted(rows_of, reverse=True)  # children before their parents
         tried: set[str] = set()
         deleted: set[str] = set()
         missing = 0 if action is None else len(set(ids)) - len(rows_of)  # these need a transaction for their row only
@@ -245,7 +246,7 @@ class JobStore(Store):
                 count = count or 1  # a job goes whole, however large
                 some, later = later[:count], later[count:]
                 tx.rows("job_lock", ids=some)
-                gone += [row[0] for row in tx.rows("job_delete", ids=some)]
+                gone += _delete_in_turn(tx, some)
                 budget.spend(sum(rows_of[job_id] for job_id in some), self._db.clock.steady())
             before = tried.difference(deleted, gone)
             there = {row[0] for row in tx.rows("job_find", ids=sorted(before))} if before else set[str]()
@@ -277,6 +278,7 @@ class JobStore(Store):
         """Cancels, as `expired`, jobs not started in time; returns their ids. Tells one chunk of their children."""
         expired = [row[0] for row in write_and_recall(self._db, lambda tx: tx.rows("job_expire", limit=limit))]
         if expired:
+            graph.tell_cancelled(self._db, expired)
             GraphStore(self._db).fan_out_all()
         return expired
 
@@ -303,6 +305,15 @@ def _writing(
         return written
 
     return work
+
+
+def _delete_in_turn(tx: Session, ids: list[str]) -> list[str]:
+    """Removes jobs, and then those that only the removed ones needed."""
+    gone: list[str] = []
+    while ids and (removed := [row[0] for row in tx.rows("job_delete", ids=ids)]):
+        gone += removed
+        ids = [job_id for job_id in ids if job_id not in removed]
+    return gone
 
 
 def _start_over(tx: Session, ids: list[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from dray.backends import rows
 from dray.backends.database import Session
@@ -66,6 +66,11 @@ class WhyStore(Store):
         """Why a job that has not ended does not run; None: it runs, or there is none."""
         around = self.circumstances(job_id)
         return None if around is None else standstill(around)
+
+    def of_each_kind(self, ids: Sequence[str]) -> list[str]:
+        """Of jobs that are waited for, a live one of each task, queue and state; those not started come first."""
+        found = self._read("live_kinds", ids=list(ids))
+        return [row[0] for row in sorted(found, key=lambda row: (row[3] == State.RUNNING, row[0]))]
 
     def _workers(self, tx: Session) -> tuple[WorkerView, ...]:
         found = {each.signs.id: each for each in liveness(self._db, tx)}

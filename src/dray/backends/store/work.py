@@ -12,7 +12,7 @@ from dray.backends.rows import Holding, SettledRow, SettlementRow
 from dray.backends.store import Store
 from dray.backends.store.block import hold
 from dray.backends.store.gate import Gate, Opening, Turns
-from dray.backends.store.graph import FanOut, GraphStore
+from dray.backends.store.graph import FanOut, GraphStore, tell_cancelled
 from dray.backends.store.insert import insert
 from dray.backends.store.stacks import Asked
 from dray.log import log
@@ -119,11 +119,13 @@ class WorkStore(Store):
             unkept = self._keep_apart(worker_id, notes, durable=durable)
             written = self._settle_apart(worker_id, _free(settlements, unkept), refused, durable=durable)
             turn = self._transact(worker_id, (), demand, durable=durable)._replace(unkept=unkept)
-        has_children = turn.expired or any(each.fanout_pending for each in written)
+        expired = tuple(row[0] for row in turn.expired)
+        if expired:
+            tell_cancelled(self._db, expired)
+        has_children = expired or any(each.fanout_pending for each in written)
         fan_out = GraphStore(self._db).fan_out_all() if has_children else FanOut(0, left=False)
         settled = self._judge(worker_id, settlements, written, refused, {claim.id for claim in turn.claimed.claims})
         late = self._late(worker_id, turn.unkept)
-        expired = tuple(row[0] for row in turn.expired)
         claims, goes_on = turn.claimed
         return Exchange(settled, turn.promoted, claims, fan_out, turn.rivalry, expired, late, goes_on)
 

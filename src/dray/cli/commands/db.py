@@ -173,7 +173,8 @@ def prune(older_than: float | None, state: Sequence[str], *, vacuum: bool, yes: 
     """Remove jobs that ended long ago, with their attempts and logs.
 
     By default those that a worker would remove by itself: completed and cancelled ones after 7 days, failed ones
-    after 30. A job that a live job needs stays, and so does a workflow that has not ended.
+    after 30. A job stays while one that runs after it is live, failed or cancelled, and so does a workflow that has
+    not ended.
     """
     named = [states_named(word) for word in state]
     if any(reason is not None or not states <= FINAL for states, reason in named):

@@ -245,4 +245,4 @@ def _report(chosen: Sequence[str], acted: Collection[str], done: str, *, are_lis
 
 _action("retried", "retry", "Start ended jobs over, with their attempts at 0.")
 _action("cancelled", "cancel", "Cancel jobs that have not started, and ask running ones to stop.")
-_action("deleted", "delete", "Remove jobs with their history, except running ones and those that a live job needs.")
+_action("deleted", "delete", "Remove jobs with their history, except running ones and those that others need.")

@@ -24,7 +24,7 @@ from dray.cli.parsing import since, state_option
 from dray.errors import StorageError
 from dray.ops import listing
 from dray.ops.tail import Event, Tail, Wanted
-from dray.wording import span
+from dray.wording import attempt_of, span
 
 _LOOK = 0.5  # seconds after which log lines on PostgreSQL are seen, which no watch tells of
 _REST, _LONGEST_REST = 0.05, 0.2  # seconds between two looks
@@ -169,6 +169,9 @@ _COLOURS = COLOURS | {
 }
 
 
+_OF_ATTEMPTS = {"started", "retrying"}
+
+
 def _text(event: Event) -> str:
     kind = event["event"]
     if kind == "log":
@@ -179,7 +182,7 @@ def _text(event: Event) -> str:
         return ""
     words = [
         f"in {event['queue']}" if kind == "enqueued" else "",
-        f"attempt {event['attempt']} of {event['max_attempts']}" if kind in {"started", "retrying"} else "",
+        attempt_of(event["attempt"], event["max_attempts"], event["claim"]) if kind in _OF_ATTEMPTS else "",
         f"({event['reason']})" if event["reason"] else "",
         f"after {span(event['seconds'])}" if event["seconds"] is not None else "",
         f"runs {ago(event['run_at'], datetime.now(UTC))}" if event["run_at"] else "",

@@ -1,3 +1,9 @@
+-- name: live_kinds
+-- Of these jobs, the oldest live one of each task in each queue and state: it tells why the others do not run.
+SELECT min(CAST(id AS text)), queue, task, state FROM dray_jobs
+WHERE id $in_ids(ids) AND finished_at IS NULL
+GROUP BY queue, task, state
+
 -- name: parents_open
 -- The parents that a child's count stands for, or that it was cancelled with; those that ended otherwise first.
 SELECT p.id, p.task, p.step, $shown_state(p), p.reason, e.satisfied

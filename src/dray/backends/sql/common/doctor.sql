@@ -75,8 +75,7 @@ SELECT count(*) FROM (
     WHERE state = :state AND finished_at IS NOT NULL AND finished_at < $at(before)
         AND workflow_id IS NULL AND NOT fanout_pending
         AND (unique_lock IS NULL OR unique_until IS NULL OR unique_until <= $now)
-        AND NOT EXISTS (SELECT 1 FROM dray_edges AS e JOIN dray_jobs AS c ON c.id = e.child_id
-            WHERE e.parent_id = j.id AND c.state = 'waiting')
+        AND NOT $needed(j)
     LIMIT :most
 ) AS few
 

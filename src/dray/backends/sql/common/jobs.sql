@@ -174,7 +174,7 @@ SELECT id FROM dray_jobs WHERE id $in_ids(ids) ORDER BY id $for_update
 SELECT j.id, $rows_of(j) FROM dray_jobs AS j WHERE j.id $in_ids(ids)
 
 -- name: job_delete
--- Removes jobs that do not run and that no live child needs.
+-- Removes jobs that do not run and that no child needs.
 DELETE FROM dray_jobs
 WHERE id $in_ids(ids) AND state <> 'running' AND NOT fanout_pending
     AND NOT $needed(dray_jobs)

@@ -21,13 +21,13 @@ GROUP BY state
 WITH ended AS MATERIALIZED (
     SELECT w.id FROM dray_workflows AS w
     WHERE w.created_at < $at(newest)
-        AND NOT EXISTS (SELECT 1 FROM dray_jobs AS j WHERE j.workflow_id = w.id AND ($stays OR $needed(j)))
+        AND NOT EXISTS (SELECT 1 FROM dray_jobs AS j WHERE j.workflow_id = w.id AND ($stays OR $needed_beyond(j)))
 )
 SELECT j.state, count(*) FROM dray_jobs AS j WHERE j.workflow_id IN (SELECT id FROM ended) GROUP BY j.state
 
 -- name: prune_find
 -- One chunk of ended jobs that are old enough, oldest first, and how many rows each has in all tables: none of a
--- workflow, none that a live child needs or that has a time of its own. Locks nothing: it passes over all that is old
+-- workflow, none that a child needs or that has a time of its own. Locks nothing: it passes over all that is old
 -- and kept, and `prune_reach` tells how far one look may go.
 SELECT found.id, $rows_of(found), found.workflow_id FROM (
     SELECT j.id, j.workflow_id, j.finished_at FROM dray_jobs AS j
@@ -68,14 +68,14 @@ SELECT EXISTS (
 
 -- name: prune_pick
 -- Locks those among old jobs that are still old and ended, and that no other transaction has. The rest of the
--- transaction sees what was wired to them before: whether a live child needs one is asked when it is deleted.
+-- transaction sees what was wired to them before: whether a child needs one is asked when it is deleted.
 SELECT j.id FROM dray_jobs AS j WHERE j.id $in_ids(ids) AND $stays IS NOT TRUE ORDER BY j.id $skip_locked_j
 
 -- name: prune_child_edges
--- Some of the edges from an old job to children that have ended.
+-- Some of the edges from an old job to children that have completed. The others need it.
 WITH picked AS MATERIALIZED (
     SELECT e.child_id AS id FROM dray_edges AS e JOIN dray_jobs AS c ON c.id = e.child_id
-    WHERE e.parent_id = :id AND c.finished_at IS NOT NULL ORDER BY e.child_id LIMIT :limit
+    WHERE e.parent_id = :id AND c.state = 'completed' ORDER BY e.child_id LIMIT :limit
 )
 DELETE FROM dray_edges WHERE parent_id = :id AND child_id $in_picked
 RETURNING 1
@@ -119,15 +119,16 @@ SELECT id FROM dray_workflows WHERE id > :after AND created_at < $at(newest) ORD
 -- many jobs they have. A value and not NOT EXISTS, which may become a join with all jobs.
 SELECT w.id, (SELECT count(*) FROM dray_jobs AS j WHERE j.workflow_id = w.id) FROM dray_workflows AS w
 WHERE w.id $in_ids(ids)
-    AND (SELECT 1 FROM dray_jobs AS j WHERE j.workflow_id = w.id AND ($stays OR $needed(j)) LIMIT 1) IS NULL
+    AND (SELECT 1 FROM dray_jobs AS j WHERE j.workflow_id = w.id AND ($stays OR $needed_beyond(j)) LIMIT 1) IS NULL
 ORDER BY w.id
 
 -- name: workflow_prune_find
--- Some of the jobs of workflows, one workflow after the other, and how many rows each has in all tables.
+-- Some of the jobs of workflows, one workflow after the other, and how many rows each has in all tables. The newest
+-- first: where a workflow goes in parts, a step that is started over meanwhile still has its parents.
 SELECT found.id, $rows_of(found), found.workflow_id FROM (
     SELECT j.id, j.workflow_id FROM dray_jobs AS j WHERE j.workflow_id $in_ids(ids)
-    ORDER BY j.workflow_id, j.id LIMIT :limit
-) AS found ORDER BY found.workflow_id, found.id
+    ORDER BY j.workflow_id DESC, j.id DESC LIMIT :limit
+) AS found ORDER BY found.workflow_id DESC, found.id DESC
 
 -- name: workflow_prune_pick
 -- Locks the jobs of ended workflows, and returns those of which it got every one. Not where another transaction
@@ -138,6 +139,13 @@ WITH picked AS MATERIALIZED (
 )
 SELECT w.id FROM (SELECT workflow_id AS id, count(*) AS jobs FROM picked GROUP BY workflow_id) AS w
 WHERE w.jobs = (SELECT count(*) FROM dray_jobs AS j WHERE j.workflow_id = w.id)
+
+-- name: workflow_job_delete
+-- As `job_delete`, of workflows that go whole.
+DELETE FROM dray_jobs
+WHERE id $in_ids(ids) AND state <> 'running' AND NOT fanout_pending
+    AND NOT $needed_beyond(dray_jobs)
+RETURNING id
 
 -- name: workflow_prune
 -- Removes workflows that have no jobs left.
