@@ -684,6 +684,17 @@ def test_the_first_limit_is_refused_while_a_worker_lives_that_does_not_know_limi
     assert dict(raw.run(world.backend, "SELECT name, value FROM dray_meta"))["oldest_code"] == "7"
 
 
+def test_a_worker_that_was_killed_and_did_not_know_limits_refuses_none(world: World) -> None:
+    """Its row says that it works until a rescuer buries it, and only a worker that has started has one."""
+    old = world.worker()
+    raw.run(world.backend, "UPDATE dray_workers SET knows = NULL WHERE id = ?", old)
+
+    world.clock.advance(LEASE_US + SECOND)
+
+    assert world.backend.workers.gone() == {old}
+    assert limit(world, limit=1)
+
+
 # Pauses and other queues
 
 

@@ -10,11 +10,13 @@ from dray.backends.database import Session
 from dray.backends.migrate import LIMITS_CODE
 from dray.backends.store import Store
 from dray.backends.store.actions import write_with_action
+from dray.backends.store.liveness import Life, lives
 from dray.errors import ConfigError
 from dray.model.action import NewAction
 from dray.model.limit import Bounds, Scope, Source, StoredRule, merged, said_by
 
 _RUNNING = 100_000  # running jobs that are counted
+_NAMED = 3  # workers that an error names
 
 
 class Use(NamedTuple):
@@ -83,12 +85,26 @@ class LimitStore(Store):
             tx.run("limit_drop", scope=scope, name=name)
             tx.each("limit_insert", [tuple(rule) for rule in rules])
             if any(rule.in_force for rule in rules):
-                _refuse_beside_strangers(tx, scope, name)
+                self._refuse_beside_strangers(tx, scope, name)
                 tx.run("limit_hold_task" if scope == "task" else "limit_hold_queue", name=name)
                 tx.run("meta_set", name="oldest_code", value=str(LIMITS_CODE))
             return True
 
         return write_with_action(self._db, work, action)
+
+    def _refuse_beside_strangers(self, tx: Session, scope: str, name: str) -> None:
+        """Raises while a worker lives that does not know limits. One that was killed counts no more, though its row
+        may say that it works: only a worker that has started could bury it."""
+        strangers: list[tuple[str, str]] = tx.rows("limit_strangers")
+        if not strangers:
+            return
+        life = lives(self._db, tx)
+        names = [each for worker_id, each in strangers if life.get(worker_id, Life.GONE) is not Life.GONE]
+        if names:
+            raise ConfigError(
+                f"{scope} {name} cannot have limits yet: {', '.join(names[:_NAMED])} runs an earlier release of Dray, "
+                "which would not mind them. Stop its workers, or upgrade them, and try again; nothing was written"
+            )
 
     def prune_starts(self, limit: int) -> int:
         """Forgets starts of periods that are over, `limit` at most; returns how many. Found by a read: it goes
@@ -107,12 +123,3 @@ def _dated(before: Iterable[StoredRule], after: Iterable[StoredRule]) -> list[St
     """The rules, each with the time since which it has said what it says."""
     known = {rule._replace(changed_at=None): rule.changed_at for rule in before}
     return [rule._replace(changed_at=known.get(rule._replace(changed_at=None))) for rule in after]
-
-
-def _refuse_beside_strangers(tx: Session, scope: str, name: str) -> None:
-    strangers = [row[0] for row in tx.rows("limit_strangers")]
-    if strangers:
-        raise ConfigError(
-            f"{scope} {name} cannot have limits yet: {', '.join(strangers)} runs an earlier release of Dray, which "
-            "would not mind them. Stop its workers, or upgrade them, and try again; nothing was written"
-        )

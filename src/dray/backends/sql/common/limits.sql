@@ -97,8 +97,8 @@ UPDATE dray_jobs SET held = TRUE WHERE state = 'running' AND task = :name AND NO
 UPDATE dray_jobs SET held = TRUE WHERE state = 'running' AND queue = :name AND NOT held
 
 -- name: limit_strangers
--- Workers that live and know nothing of limits.
-SELECT name FROM dray_workers WHERE state IN ('active', 'draining') AND knows IS NULL ORDER BY name LIMIT 3
+-- Workers that have not stopped and know nothing of limits.
+SELECT id, name FROM dray_workers WHERE state IN ('active', 'draining') AND knows IS NULL ORDER BY name
 
 -- name: limit_running
 -- How many jobs run, by task and queue, among a bounded number of running jobs.
