@@ -14,6 +14,7 @@ from dray.model.limit import Kind, bounds_of
 from dray.ops import acting, limits, shapes
 from dray.ops.limits import LimitInfo
 from tests.app.hands import Hands
+from tests.backends import raw
 
 ANN = By("ann", "web")
 
@@ -75,6 +76,15 @@ def test_an_operator_says_one_thing_after_another_and_takes_all_back(app: App, c
     assert acting.reset_limits(core, "queue", "api", ANN)
 
     assert (only(app).limit, only(app).rate, only(app).override) == (5, (), {})
+
+
+def test_a_worker_that_starts_parks_what_an_earlier_release_has_queued(app: App, core: AppCore) -> None:
+    app.enqueue("sync", key="7")
+    raw.run(core.backend, "UPDATE dray_jobs SET state = 'queued'")
+
+    core.declare_limits(core.backend)
+
+    assert raw.run(core.backend, "SELECT state FROM dray_jobs") == [("parked",)]
 
 
 def test_each_change_leaves_a_row_and_one_that_changes_nothing_too(core: AppCore) -> None:

@@ -695,6 +695,55 @@ def test_a_worker_that_was_killed_and_did_not_know_limits_refuses_none(world: Wo
     assert limit(world, limit=1)
 
 
+def queued_by_an_earlier_release(world: World) -> None:
+    """Its promote, rescue, retry and reschedule do not look at keys."""
+    raw.run(world.backend, "UPDATE dray_jobs SET state = 'queued' WHERE state = 'parked'")
+
+
+@pytest.mark.parametrize("scope", ["task", "queue"])
+def test_jobs_with_keys_that_an_earlier_release_has_queued_take_turns_once_there_is_a_limit(
+    world: World, scope: Scope
+) -> None:
+    for key in "aaaab":
+        world.enqueue(key=key, priority=1)
+    plain = [world.enqueue() for _ in range(2)]
+    queued_by_an_earlier_release(world)
+
+    limit(world, scope, "task" if scope == "task" else "default", key_limit=1)
+
+    worker = world.worker()
+    claims = claim(world, worker, 2)
+    claims += claim(world, worker, 2)
+    assert keys(claims) == ["a", "b", None, None]
+    assert {each.id for each in claims[2:]} == set(plain)
+    assert claim(world, worker, 2) == []
+
+
+def test_jobs_with_keys_that_an_earlier_release_has_queued_are_parked_in_steps(world: World) -> None:
+    ids = [world.enqueue(key="a") for _ in range(5)]
+    plain = world.enqueue()
+    queued_by_an_earlier_release(world)
+
+    assert world.backend.limits.park(3) == ["default"] * 3
+    assert world.backend.limits.park(3) == ["default"] * 2
+    assert world.backend.limits.park(3) == []
+
+    states = dict(raw.run(world.backend, "SELECT CAST(id AS text), state FROM dray_jobs"))
+    assert states == {**dict.fromkeys(ids, "parked"), plain: "queued"}
+
+
+def test_beside_a_worker_that_does_not_know_limits_a_limit_that_is_refused_parks_nothing(world: World) -> None:
+    """That worker would not find what is parked."""
+    world.enqueue(key="a")
+    queued_by_an_earlier_release(world)
+    raw.run(world.backend, "UPDATE dray_workers SET knows = NULL WHERE id = ?", world.worker())
+
+    with pytest.raises(ConfigError, match="runs an earlier release of Dray"):
+        limit(world, key_limit=1)
+
+    assert raw.run(world.backend, "SELECT state FROM dray_jobs") == [("queued",)]
+
+
 # Pauses and other queues
 
 

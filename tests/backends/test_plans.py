@@ -92,6 +92,8 @@ HOT: dict[str, tuple[dict[str, Any], str]] = {
         "dray_jobs_turns",
     ),
     "limit_queues": ({"task": "t"}, "dray_jobs_turns"),
+    "park_look": ({"limit": 1000}, "dray_jobs_unparked"),
+    "park": ({"ids": SOME_IDS}, "PRIMARY"),
     "limit_running": ({"among": 1000}, "dray_jobs_running"),
     "worker_loads": ({}, "dray_jobs_running"),
     "schedule_busy": ({"name": "s", "states": '["queued"]'}, "dray_jobs_live_schedule"),

@@ -13,6 +13,7 @@ from dray.backends.store.actions import write_with_action
 from dray.backends.store.liveness import Life, lives
 from dray.errors import ConfigError
 from dray.model.action import NewAction
+from dray.model.bounds import PROMOTE_CHUNK
 from dray.model.limit import Bounds, Scope, Source, StoredRule, merged, said_by
 
 _RUNNING = 100_000  # running jobs that are counted
@@ -74,6 +75,9 @@ class LimitStore(Store):
             if change(said) == said:
                 return False
 
+        if not self._db.read(self._strangers):
+            self.park_all()
+
         def work(tx: Session) -> bool:
             tx.begin_limits()
             stored = [stored_rule(row) for row in tx.rows("limit_of", scope=scope, name=name)]
@@ -92,14 +96,30 @@ class LimitStore(Store):
 
         return write_with_action(self._db, work, action)
 
-    def _refuse_beside_strangers(self, tx: Session, scope: str, name: str) -> None:
-        """Raises while a worker lives that does not know limits. One that was killed counts no more, though its row
+    def park(self, limit: int = PROMOTE_CHUNK) -> list[str]:
+        """Lets ready jobs with keys take turns where code of an earlier release has queued them among those without:
+        `limit` at most. Returns the queues, one entry a job. One whose row is locked is left for the next time."""
+        found = [row[0] for row in self._read("park_look", limit=limit)]
+        if not found:
+            return []
+        queues = [row[0] for row in self._db.write(lambda tx: tx.rows("park", ids=found), durable=False)]
+        self._db.announce(set(queues))
+        return queues
+
+    def park_all(self) -> None:
+        """As `park`, step by step, until there is none that can be had."""
+        while self.park():
+            pass
+
+    def _strangers(self, tx: Session) -> list[str]:
+        """The names of workers that live and do not know limits. One that was killed counts no more, though its row
         may say that it works: only a worker that has started could bury it."""
-        strangers: list[tuple[str, str]] = tx.rows("limit_strangers")
-        if not strangers:
-            return
-        life = lives(self._db, tx)
-        names = [each for worker_id, each in strangers if life.get(worker_id, Life.GONE) is not Life.GONE]
+        found: list[tuple[str, str]] = tx.rows("limit_strangers")
+        life = lives(self._db, tx) if found else {}
+        return [name for worker_id, name in found if life.get(worker_id, Life.GONE) is not Life.GONE]
+
+    def _refuse_beside_strangers(self, tx: Session, scope: str, name: str) -> None:
+        names = self._strangers(tx)
         if names:
             raise ConfigError(
                 f"{scope} {name} cannot have limits yet: {', '.join(names[:_NAMED])} runs an earlier release of Dray, "
