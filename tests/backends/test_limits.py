@@ -499,6 +499,58 @@ def test_all_rates_of_a_list_hold(world: World) -> None:
     assert len(claim(world, worker)) == 2
 
 
+@pytest.mark.parametrize("kind", ["rate", "key_rate"])
+@pytest.mark.parametrize(("first", "second"), [("3/min", "3/2min"), ("3/2min", "3/min"), ("3/day", "3/min")])
+@pytest.mark.parametrize("change", ["declared", "override", "lifted between"])
+def test_a_rate_whose_period_changes_forgets_no_start(
+    world: World, kind: str, first: str, second: str, change: str
+) -> None:
+    limit(world, **{kind: first})
+    for _ in range(9):
+        world.enqueue(key="a")
+    worker = world.worker()
+    world.clock.advance(7 * SECOND + 1)
+    assert len(claim(world, worker)) == 3
+    world.clock.advance(20 * SECOND)
+
+    if change == "lifted between":
+        limit(world)
+    limit(world, source=Source.OVERRIDE if change == "override" else Source.DECLARED, **{kind: second})
+
+    waited = 20 * SECOND
+    while waited < MINUTE:  # the shorter of the two periods
+        assert claim(world, worker) == []
+        world.clock.advance(2 * SECOND)
+        waited += 2 * SECOND
+    world.clock.advance(2 * MINUTE)
+    assert len(claim(world, worker)) == 3, "and it opens in the end"
+
+
+def test_a_rate_that_is_lifted_and_set_back_counts_what_started_before(world: World) -> None:
+    limit(world, rate="3/min")
+    for _ in range(9):
+        world.enqueue()
+    worker = world.worker()
+    assert len(claim(world, worker)) == 3
+
+    limit(world)
+    limit(world, rate="3/min")
+
+    assert claim(world, worker) == []
+
+
+def test_starts_that_several_rates_have_noted_count_once_for_a_new_one(world: World) -> None:
+    limit(world, rate=["9/100s", "9/200s"])
+    for _ in range(9):
+        world.enqueue()
+    worker = world.worker()
+    assert len(claim(world, worker, 3)) == 3
+
+    limit(world, rate="5/50s")
+
+    assert len(claim(world, worker)) == 2
+
+
 def test_each_key_has_its_own_rate(world: World) -> None:
     limit(world, key_rate="1/min")
     for key in "aab":

@@ -14,7 +14,7 @@ from dray.backends.store.liveness import Life, lives
 from dray.errors import ConfigError
 from dray.model.action import NewAction
 from dray.model.bounds import PROMOTE_CHUNK
-from dray.model.limit import Bounds, Scope, Source, StoredRule, merged, said_by
+from dray.model.limit import Bounds, Kind, Scope, Source, StoredRule, merged, said_by
 
 _RUNNING = 100_000  # running jobs that are counted
 _NAMED = 3  # workers that an error names
@@ -90,6 +90,7 @@ class LimitStore(Store):
             tx.each("limit_insert", [tuple(rule) for rule in rules])
             if any(rule.in_force for rule in rules):
                 self._refuse_beside_strangers(tx, scope, name)
+                _count_what_started(tx, stored, rules)
                 tx.run("limit_hold_task" if scope == "task" else "limit_hold_queue", name=name)
                 tx.run("meta_set", name="oldest_code", value=str(LIMITS_CODE))
             return True
@@ -137,6 +138,15 @@ def stored_rule(row: tuple[object, ...]) -> StoredRule:
     """A row of `limit_list` or `limit_of`."""
     rule = StoredRule(*row)  # pyright: ignore[reportArgumentType] - as the columns are
     return rule._replace(in_force=bool(rule.in_force))
+
+
+def _count_what_started(tx: Session, before: Iterable[StoredRule], after: Iterable[StoredRule]) -> None:
+    """A rate with a new period counts what has started under the others."""
+    known = {(rule.kind, rule.period_us) for rule in before if rule.in_force}
+    for rule in after:
+        if rule.in_force and rule.period_us and (rule.kind, rule.period_us) not in known:
+            by_key = rule.kind == Kind.KEY_RATE
+            tx.run("starts_seed", scope=rule.scope, name=rule.name, by_key=by_key, period_us=rule.period_us)
 
 
 def _dated(before: Iterable[StoredRule], after: Iterable[StoredRule]) -> list[StoredRule]:
