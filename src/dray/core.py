@@ -318,7 +318,7 @@ class AppCore:
 
     def declare_limits(self, backend: Backend) -> None:
         """Writes the limits that the code declares; a worker does so before it claims. Tasks that it knows and that
-        no longer have any lose theirs. Jobs with keys that an earlier release has left among those without are parked."""
+        no longer have any lose theirs. Parks jobs with keys that an earlier release has left among those without."""
         backend.limits.park_all()
         stored = {(rule.scope, rule.name) for rule in backend.limits.all() if rule.source == Source.DECLARED}
         for task in self.registry:

@@ -721,6 +721,10 @@ class Reference:
             del self.starts[key]
         return len(over)
 
+    def limits_park(self, limit: int) -> list[str]:
+        """This release parks what has a key wherever it becomes ready."""
+        return []
+
     def parked(self) -> dict[str, bool]:
         """The queued jobs that take turns."""
         return {job.id: True for job in self._in_state(State.QUEUED) if job.key is not None}

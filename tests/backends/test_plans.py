@@ -87,6 +87,10 @@ HOT: dict[str, tuple[dict[str, Any], str]] = {
         {"queue": "default", "priority": 1, "run_at": 5, "id": WORKER, "limit": 1000},
         "dray_jobs_ready",
     ),
+    "ready_ahead_keyed": (
+        {"queue": "default", "priority": 1, "but": "t", "limit": 1000},
+        "dray_jobs_turns",
+    ),
     "turns_ahead": (
         {"queue": "default", "task": "t", "priority": 1, "key": "k", "run_at": 5, "id": WORKER, "limit": 1000},
         "dray_jobs_turns",

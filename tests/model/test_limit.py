@@ -42,7 +42,7 @@ def test_a_rate_is_a_number_and_a_period(text: str, most: int, period_us: int) -
     "text",
     [
         "10/fortnight", "10/week", "10/ms", "10/S", "10", "/s", "", "s", "-1/s", "+1/s", "1.5/s", "10/-1s", "10/1.5s",
-        "10/s/s", "10 per s", "1e3/s", "１/s", "10/s\n10/s", "9" * 13 + "/s",
+        "10/s/s", "10 per s", "1e3/s", "\uff11/s", "10/s\n10/s", "9" * 13 + "/s",
     ],
 )  # fmt: skip
 def test_what_is_no_rate_is_refused_with_what_is_one(text: str) -> None:

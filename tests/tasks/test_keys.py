@@ -124,7 +124,7 @@ def test_a_key_function_that_could_not_be_called_is_refused(function: Any, messa
 
 def test_an_argument_that_is_hidden_is_no_key_but_a_function_may_make_one_of_it() -> None:
     for given in ("token", ["account", "token"]):
-        with pytest.raises(ConfigError, match="^task t: key: 'token' is redacted, and keys are stored and shown"):
+        with pytest.raises(ConfigError, match=r"^task t: key: 'token' is redacted, and keys are stored and shown"):
             key(given, redact=["token"])
 
     assert key("account", account=7, redact=["token"]) == "7"

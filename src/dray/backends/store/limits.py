@@ -123,8 +123,8 @@ class LimitStore(Store):
         names = self._strangers(tx)
         if names:
             raise ConfigError(
-                f"{scope} {name} cannot have limits yet: {', '.join(names[:_NAMED])} runs an earlier release of Dray, "
-                "which would not mind them. Stop its workers, or upgrade them, and try again; nothing was written"
+                f"{scope} {name} cannot have limits yet: {', '.join(names[:_NAMED])} runs an earlier release of "
+                "Dray, which would not mind them. Stop its workers, or upgrade them, and try again; nothing was written"
             )
 
     def prune_starts(self, limit: int) -> int:
