@@ -124,7 +124,8 @@ class LimitStore(Store):
         if names:
             raise ConfigError(
                 f"{scope} {name} cannot have limits yet: {', '.join(names[:_NAMED])} runs an earlier release of "
-                "Dray, which would not mind them. Stop its workers, or upgrade them, and try again; nothing was written"
+                "Dray, which would not mind them. Stop its workers, or upgrade them, and try again; nothing was "
+                "written"
             )
 
     def prune_starts(self, limit: int) -> int:
