@@ -318,7 +318,8 @@ class AppCore:
 
     def declare_limits(self, backend: Backend) -> None:
         """Writes the limits that the code declares; a worker does so before it claims. Tasks that it knows and that
-        no longer have any lose theirs, and so do queues that it declares with others. Parks jobs with keys that an earlier release has left among those without."""
+        no longer have any lose theirs, and queues that it declares those that it does not name. Parks jobs with keys
+        that an earlier release has left among those without."""
         backend.limits.park_all()
         stored = {(rule.scope, rule.name) for rule in backend.limits.all() if rule.source == Source.DECLARED}
         for task in self.registry:

@@ -94,9 +94,7 @@ class Writing:
         delay: Annotated[float | None, Field(description="Seconds until it may start.")] = None,
         run_at: Annotated[datetime | None, Field(description="When it may start: 2026-11-15T08:00:00Z.")] = None,
         unique: Annotated[str | None, Field(description="A key: if a live job has it, nothing is enqueued.")] = None,
-        key: Annotated[
-            str | None, Field(description="By which jobs take turns and are limited.")
-        ] = None,
+        key: Annotated[str | None, Field(description="By which jobs take turns and are limited.")] = None,
         max_attempts: int | None = None,
         timeout: Annotated[float | None, Field(description="Seconds that an attempt may take.")] = None,
         name: Annotated[str | None, Field(description="A name for people to read.")] = None,
