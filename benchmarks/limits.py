@@ -14,9 +14,12 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
+from unittest.mock import patch
 
 import psycopg
 
@@ -24,8 +27,11 @@ from benchmarks.arena import Arena, arenas
 from benchmarks.figures import Figures, spread
 from benchmarks.processes import run_until_stopped, until
 from benchmarks.raw import TASK
-from benchmarks.storage import CLOCK, IDS, ROUNDS, Pair, args_of, rate, register
+from benchmarks.storage import CLOCK, IDS, ROUNDS, Pair, args_of, drain_pair, rate, register
 from dray.backends import Backend
+from dray.backends.postgres.session import PostgresSession
+from dray.backends.sqlite.session import SqliteSession
+from dray.backends.statements import Statement
 from dray.model.job import Claim, Demand
 from dray.model.limit import Bounds, Source, bounds_of
 from dray.model.new_job import NewJob
@@ -105,6 +111,41 @@ class Drain:
         done = 0
         while done < jobs:
             done += self.step()
+
+
+_SENDS = ((SqliteSession, "_execute"), (PostgresSession, "_run"))  # each statement passes there
+
+
+def statements(arena: Arena, batch: int) -> float:
+    """How many statements an exchange sends where there are no limits and no keys."""
+    backend, exchanges = arena.place.fresh_dray(), 5
+    enqueue(backend, [None] * batch * (exchanges + 2))
+    drain = Drain(backend, batch=batch)
+    drain.step()  # the first one of a worker finds out whether there are limits
+    with counted_statements() as sent:
+        for _ in range(exchanges):
+            drain.step()
+    return len(sent) / exchanges
+
+
+@contextmanager
+def counted_statements() -> Generator[list[str]]:
+    """The names of the statements that are sent meanwhile, to either database."""
+    sent: list[str] = []
+    on_sqlite, on_postgres = (getattr(each, name) for each, name in _SENDS)
+
+    def note_sqlite(self: SqliteSession, name: str, params: dict[str, Any]) -> Any:
+        sent.append(name)
+        return on_sqlite(self, name, params)
+
+    def note_postgres(self: PostgresSession, statement: Statement, params: dict[str, Any]) -> Any:
+        sent.append(statement.name)
+        return on_postgres(self, statement, params)
+
+    with ExitStack() as patches:
+        for (each, name), note in zip(_SENDS, (note_sqlite, note_postgres), strict=True):
+            patches.enter_context(patch.object(each, name, note))
+        yield sent
 
 
 def key_pair(arena: Arena, size: Size, batch: int) -> Pair:
@@ -187,24 +228,38 @@ def _analyze(arena: Arena) -> None:
 # A worker, in this process
 
 
-def slots_pair(arena: Arena, size: Size) -> Pair:
-    """Rates of bodies of 30 ms without a limit, and with one as high as the worker has slots."""
-    return Pair(*(_bodies(arena, size, options) for options in ({}, {"limit": SLOTS})))
+def slots_pair(arena: Arena, size: Size, seconds: float) -> Pair:
+    """Rates of bodies without a limit, and with one as high as the worker has slots."""
+    return Pair(*(_bodies(arena, size, limit, seconds) for limit in (None, SLOTS)))
 
 
-def _bodies(arena: Arena, size: Size, options: dict[str, int]) -> float:
+def _bodies(arena: Arena, size: Size, limit: int | None, seconds: float) -> float:
     with arena.fresh() as app:
         ends: list[float] = []
 
         def body() -> None:
-            time.sleep(0.03)
+            time.sleep(seconds)
             ends.append(time.perf_counter())
 
-        task = app.task(name="body", limit=options.get("limit"))(body)
+        task = app.task(name="body", limit=limit)(body)
         task.enqueue_many([()] * size.bodies)
         with app.worker(concurrency=SLOTS):
             until(lambda: len(ends) == size.bodies, "all bodies")
     return (len(ends) - SLOTS) / (ends[-1] - ends[SLOTS - 1])
+
+
+def bulk_pair(arena: Arena, size: Size) -> Pair:
+    """Rates of one bulk enqueue, of a task without keys and of one that makes a key of each call."""
+    rates: list[float] = []
+    for key in (None, "tenant"):
+        with arena.fresh() as app:
+            task = app.task(name="serve", key=key)(_serve)
+            calls = [(f"tenant {number % 100}",) for number in range(size.jobs)]
+            rates.append(rate(partial(task.enqueue_many, calls), size.jobs))
+    return Pair(*rates)
+
+
+def _serve(tenant: str) -> None: ...
 
 
 @dataclass
@@ -216,6 +271,7 @@ class Tenants:
 
 
 BODY = 0.005
+LONG_BODY = 0.03  # jobs under a limit are not claimed ahead: shorter ones wait for their claims
 
 
 def tenants(arena: Arena, size: Size, *, has_keys: bool) -> Tenants:
@@ -281,6 +337,20 @@ def measure(arena: Arena, figures: Figures, size: Size, sections: Sequence[str])
         SECTIONS[section](arena, figures, size)
 
 
+def _measure_plain(arena: Arena, figures: Figures, size: Size) -> None:
+    """No bar: it is for a comparison with another release, which has to run on the same machine."""
+    for batch in (1, 8, 100):
+        jobs = max(2 * batch, size.jobs * batch // 100)
+        pairs = [drain_pair(arena.place, 117, batch, jobs) for _ in range(size.rounds)]
+        more = f"   {statements(arena, batch):g} statements an exchange"
+        figures.pairs(f"no limits, settle+claim of {batch}", pairs, more)
+
+
+def _measure_bulk(arena: Arena, figures: Figures, size: Size) -> None:
+    pairs = [bulk_pair(arena, size) for _ in range(size.rounds)]
+    _say(figures, "bulk enqueue, a key for each job", ("plain", "with keys"), pairs)
+
+
 def _measure_keys(arena: Arena, figures: Figures, size: Size) -> None:
     for batch in (100, 8):
         pairs = [key_pair(arena, size, batch) for _ in range(size.rounds)]
@@ -312,9 +382,12 @@ def _measure_closed(arena: Arena, figures: Figures, size: Size) -> None:
 
 
 def _measure_slots(arena: Arena, figures: Figures, size: Size) -> None:
-    pairs = [slots_pair(arena, size) for _ in range(size.rounds)]
-    ratio = _say(figures, f"a limit of {SLOTS} for {SLOTS} slots, bodies of 30 ms", ("without", "with"), pairs)
-    figures.at_least(f"a limit equal to all slots, {arena.name}", ratio, 0.95, " of unlimited")
+    for seconds in (LONG_BODY, 0.005, 0.001):
+        pairs = [slots_pair(arena, size, seconds) for _ in range(size.rounds)]
+        name = f"a limit of {SLOTS} for {SLOTS} slots, bodies of {seconds * 1e3:g} ms"
+        ratio = _say(figures, name, ("without", "with"), pairs)
+        if seconds == LONG_BODY:
+            figures.at_least(f"a limit equal to all slots, {arena.name}", ratio, 0.95, " of unlimited")
 
 
 def _measure_tenants(arena: Arena, figures: Figures, size: Size) -> None:
@@ -337,6 +410,8 @@ def _say(figures: Figures, what: str, columns: tuple[str, str], pairs: Sequence[
 
 
 SECTIONS: dict[str, Callable[[Arena, Figures, Size], None]] = {
+    "plain": _measure_plain,
+    "bulk": _measure_bulk,
     "keys": _measure_keys,
     "others": _measure_others,
     "blocked": _measure_blocked,

@@ -323,14 +323,16 @@ class AppCore:
 
     def declare_limits(self, backend: Backend) -> None:
         """Writes the limits that the code declares; a worker does so before it claims. Tasks that it knows and that
-        no longer have any lose theirs."""
+        no longer have any lose theirs, and queues that it declares those that it does not name. Parks jobs with keys
+        that an earlier release has left among those without."""
+        backend.limits.park_all()
         stored = {(rule.scope, rule.name) for rule in backend.limits.all() if rule.source == Source.DECLARED}
         for task in self.registry:
             has_some = task.options.bounds or ("task", task.name) in stored
             if has_some and backend.limits.say("task", task.name, Source.DECLARED, task.options.bounds):
                 self._announce_room(backend, "task", task.name)
         for name, bounds in self._queue_bounds.items():
-            if backend.limits.add("queue", name, Source.DECLARED, bounds):
+            if backend.limits.say("queue", name, Source.DECLARED, bounds):
                 self._announce_room(backend, "queue", name)
 
     def override_limits(self, scope: Scope, name: str, bounds: Bounds, action: NewAction) -> bool:

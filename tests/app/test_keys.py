@@ -11,7 +11,7 @@ import pytest
 import dray
 from dray import App
 from dray.app_interface import core_of
-from dray.errors import PayloadError
+from dray.errors import ConfigError, PayloadError
 from dray.task.task import Task
 from tests.backends import beside
 from tests.processes.harness import until
@@ -65,7 +65,7 @@ def test_a_job_in_a_users_transaction_has_its_key(app: App, url: str, task: Task
     assert keys(app) == ["7"]
 
 
-@pytest.mark.parametrize("account", ["x" * 10_000, "", 1.5, [1]])
+@pytest.mark.parametrize("account", ["x" * 10_000, "", 1.5, [1], "a\nb", "\x1b[31m"])
 def test_a_bad_key_is_refused_before_anything_is_written(app: App, account: Any) -> None:
     def anything(account: Any) -> None: ...
 
@@ -77,6 +77,18 @@ def test_a_bad_key_is_refused_before_anything_is_written(app: App, account: Any)
         task.enqueue_many([("fine",), (account,)])
 
     assert keys(app) == []
+
+
+@pytest.mark.parametrize("given", [{"limit": -1}, {"rate": "10/fortnight"}, {"key_limit": 1.5}, {"key_rate": []}])
+def test_limits_that_cannot_be_are_refused_before_anything_is_written(app: App, given: dict[str, Any]) -> None:
+    app.init()
+
+    with pytest.raises((ConfigError, TypeError), match=f"^queue api: {next(iter(given))}"):
+        app.queue("api", priority=5, **given)
+    with pytest.raises((ConfigError, TypeError), match=f"^task sync: {next(iter(given))}"):
+        app.task(name="sync", **given)(sync)
+
+    assert (app.limits(), app.queues(), [*core_of(app).registry]) == ([], [], [])
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from dray.model.limit import Kind, bounds_of
 from dray.ops import acting, limits, shapes
 from dray.ops.limits import LimitInfo
 from tests.app.hands import Hands
+from tests.backends import raw
 
 ANN = By("ann", "web")
 
@@ -75,6 +76,32 @@ def test_an_operator_says_one_thing_after_another_and_takes_all_back(app: App, c
     assert acting.reset_limits(core, "queue", "api", ANN)
 
     assert (only(app).limit, only(app).rate, only(app).override) == (5, (), {})
+
+
+def test_a_limit_that_code_no_longer_declares_for_its_queue_is_lifted_when_a_worker_starts(
+    app: App, core: AppCore, url: str
+) -> None:
+    app.queue("api", limit=5, rate="10/s")
+    app.queue("mail", limit=5)
+    acting.set_limits(core, "queue", "api", bounds_of("api", {"key_limit": 1}), ANN)
+
+    with App(url) as later:
+        later.queue("api", rate="20/s")  # at once, kinds that it does not name stay
+        assert app.limits()[0].limit == 5
+        core_of(later).declare_limits(core.backend)
+
+    api, mail = app.limits()
+    assert (api.limit, api.rate, api.key_limit) == (None, ("20/s",), 1)
+    assert mail.limit == 5, "code that does not speak of a queue lifts nothing there"
+
+
+def test_a_worker_that_starts_parks_what_an_earlier_release_has_queued(app: App, core: AppCore) -> None:
+    app.enqueue("sync", key="7")
+    raw.run(core.backend, "UPDATE dray_jobs SET state = 'queued'")
+
+    core.declare_limits(core.backend)
+
+    assert raw.run(core.backend, "SELECT state FROM dray_jobs") == [("parked",)]
 
 
 def test_each_change_leaves_a_row_and_one_that_changes_nothing_too(core: AppCore) -> None:

@@ -148,6 +148,29 @@ def test_the_keys_that_may_come_first_are_counted(app: App, monkeypatch: pytest.
     assert (bounded.facts["keys"], bounded.facts["of_key"]) == (2, 2)
 
 
+@pytest.mark.parametrize("key", [None, "z"])
+def test_jobs_with_keys_and_a_higher_priority_come_before_it(
+    app: App, key: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for each in "abcabc":
+        app.enqueue("sync", key=each, priority=9)
+    app.enqueue("sync", key="d")
+    app.enqueue("unknown", key="d", priority=9)
+    app.enqueue("other", priority=9)
+    job = app.enqueue("other", key=key)
+
+    (behind,) = causes(app, job)
+
+    assert behind.text == (
+        "7 jobs that workers of queue default know come before it, by priority, time or id; 6 of them with keys, as "
+        "far as limits let them start."
+    )
+    assert (behind.kind, behind.facts["ahead"], behind.facts["with_keys"]) == ("behind", 7, 6)
+    for module in ("dray.model.causes", "dray.backends.store.why"):
+        monkeypatch.setattr(f"{module}.AHEAD_LIMIT", 2)
+    assert causes(app, job)[0].text.startswith("More than 3 jobs")
+
+
 def test_a_job_whose_limits_leave_room_is_ready(app: App) -> None:
     declare(app, limit=1, rate="1/s", key_limit=1, key_rate="1/s")
     job = app.enqueue("sync", key="a")

@@ -39,7 +39,7 @@ from dray.model.job import (
     Reason,
     State,
 )
-from dray.model.limit import Bounds, Scope, Source, StoredRule, merged, said_by
+from dray.model.limit import Bounds, Kind, Scope, Source, StoredRule, merged, said_by
 from dray.model.lost_parents import Culprit, Lost
 from dray.model.new_job import AlikeJobs, NewJob, OnConflict
 from dray.model.retention import Retention
@@ -708,7 +708,25 @@ class Reference:
             for job in self._in_state(State.RUNNING):
                 if name == (job.task if scope == "task" else job.queue):
                     self.held[job.id] = True
+        counted = {(rule.kind, rule.period_us) for rule in own if rule.in_force}
+        for rule in rules:
+            if rule.in_force and rule.period_us and (rule.kind, rule.period_us) not in counted:
+                self._count_what_started(rule)
         return True
+
+    def _count_what_started(self, rule: StoredRule) -> None:
+        """Under rates with other periods: each start at the end of a slice of the new one."""
+        now, period_us = self.clock.now(), rule.period_us
+        span = max(1, period_us // 100)
+        noted: Counter[tuple[str, int, int]] = Counter()
+        for (scope, name, key, source, at), n in self.starts.items():
+            if (scope, name, bool(key)) != (rule.scope, rule.name, rule.kind == Kind.KEY_RATE) or source == period_us:
+                continue
+            if now - period_us < at <= now + source:
+                noted[key, -(-min(at, now) // span) * span, source] += n
+        for (key, at, _), n in noted.items():
+            start = rule.scope, rule.name, key, period_us, at
+            self.starts[start] = max(n, self.starts.get(start, 0))
 
     def limits_prune_starts(self, limit: int) -> int:
         now = self.clock.now()
@@ -716,6 +734,10 @@ class Reference:
         for key in over:
             del self.starts[key]
         return len(over)
+
+    def limits_park(self, limit: int) -> list[str]:
+        """This release parks what has a key wherever it becomes ready."""
+        return []
 
     def parked(self) -> dict[str, bool]:
         """The queued jobs that take turns."""

@@ -125,14 +125,18 @@ class Oracle:
     def ahead(self) -> int:
         known = {task for worker in self.able for task in worker.tasks}
         place = (-self.job.priority, self.job.run_at, self.job.id)
-        return sum(
-            job.state == "queued"
-            and job.key is None
-            and job.queue == self.job.queue
-            and job.task in known
-            and (-job.priority, job.run_at, job.id) < place
+        ready = [
+            job
             for job in self.tables.jobs.values()
-        )
+            if job.state == "queued" and job.queue == self.job.queue and job.task in known
+        ]
+        plain = [job for job in ready if job.key is None and (-job.priority, job.run_at, job.id) < place]
+        return len(plain) + self.ahead_with_keys(ready)
+
+    def ahead_with_keys(self, ready: Iterable[Job]) -> int:
+        """Of those of its own task its turn tells."""
+        own = None if self.job.key is None else self.job.task
+        return sum(job.key is not None and job.task != own and job.priority > self.job.priority for job in ready)
 
     def _running(self) -> dict[str, bool]:
         job = self.job

@@ -499,6 +499,58 @@ def test_all_rates_of_a_list_hold(world: World) -> None:
     assert len(claim(world, worker)) == 2
 
 
+@pytest.mark.parametrize("kind", ["rate", "key_rate"])
+@pytest.mark.parametrize(("first", "second"), [("3/min", "3/2min"), ("3/2min", "3/min"), ("3/day", "3/min")])
+@pytest.mark.parametrize("change", ["declared", "override", "lifted between"])
+def test_a_rate_whose_period_changes_forgets_no_start(
+    world: World, kind: str, first: str, second: str, change: str
+) -> None:
+    limit(world, **{kind: first})
+    for _ in range(9):
+        world.enqueue(key="a")
+    worker = world.worker()
+    world.clock.advance(7 * SECOND + 1)
+    assert len(claim(world, worker)) == 3
+    world.clock.advance(20 * SECOND)
+
+    if change == "lifted between":
+        limit(world)
+    limit(world, source=Source.OVERRIDE if change == "override" else Source.DECLARED, **{kind: second})
+
+    waited = 20 * SECOND
+    while waited < MINUTE:  # the shorter of the two periods
+        assert claim(world, worker) == []
+        world.clock.advance(2 * SECOND)
+        waited += 2 * SECOND
+    world.clock.advance(2 * MINUTE)
+    assert len(claim(world, worker)) == 3, "and it opens in the end"
+
+
+def test_a_rate_that_is_lifted_and_set_back_counts_what_started_before(world: World) -> None:
+    limit(world, rate="3/min")
+    for _ in range(9):
+        world.enqueue()
+    worker = world.worker()
+    assert len(claim(world, worker)) == 3
+
+    limit(world)
+    limit(world, rate="3/min")
+
+    assert claim(world, worker) == []
+
+
+def test_starts_that_several_rates_have_noted_count_once_for_a_new_one(world: World) -> None:
+    limit(world, rate=["9/100s", "9/200s"])
+    for _ in range(9):
+        world.enqueue()
+    worker = world.worker()
+    assert len(claim(world, worker, 3)) == 3
+
+    limit(world, rate="5/50s")
+
+    assert len(claim(world, worker)) == 2
+
+
 def test_each_key_has_its_own_rate(world: World) -> None:
     limit(world, key_rate="1/min")
     for key in "aab":
@@ -682,6 +734,66 @@ def test_the_first_limit_is_refused_while_a_worker_lives_that_does_not_know_limi
     world.bury(old)
     assert limit(world, limit=1)
     assert dict(raw.run(world.backend, "SELECT name, value FROM dray_meta"))["oldest_code"] == "7"
+
+
+def test_a_worker_that_was_killed_and_did_not_know_limits_refuses_none(world: World) -> None:
+    """Its row says that it works until a rescuer buries it, and only a worker that has started has one."""
+    old = world.worker()
+    raw.run(world.backend, "UPDATE dray_workers SET knows = NULL WHERE id = ?", old)
+
+    world.clock.advance(LEASE_US + SECOND)
+
+    assert world.backend.workers.gone() == {old}
+    assert limit(world, limit=1)
+
+
+def queued_by_an_earlier_release(world: World) -> None:
+    """Its promote, rescue, retry and reschedule do not look at keys."""
+    raw.run(world.backend, "UPDATE dray_jobs SET state = 'queued' WHERE state = 'parked'")
+
+
+@pytest.mark.parametrize("scope", ["task", "queue"])
+def test_jobs_with_keys_that_an_earlier_release_has_queued_take_turns_once_there_is_a_limit(
+    world: World, scope: Scope
+) -> None:
+    for key in "aaaab":
+        world.enqueue(key=key, priority=1)
+    plain = [world.enqueue() for _ in range(2)]
+    queued_by_an_earlier_release(world)
+
+    limit(world, scope, "task" if scope == "task" else "default", key_limit=1)
+
+    worker = world.worker()
+    claims = claim(world, worker, 2)
+    claims += claim(world, worker, 2)
+    assert keys(claims) == ["a", "b", None, None]
+    assert {each.id for each in claims[2:]} == set(plain)
+    assert claim(world, worker, 2) == []
+
+
+def test_jobs_with_keys_that_an_earlier_release_has_queued_are_parked_in_steps(world: World) -> None:
+    ids = [world.enqueue(key="a") for _ in range(5)]
+    plain = world.enqueue()
+    queued_by_an_earlier_release(world)
+
+    assert world.backend.limits.park(3) == ["default"] * 3
+    assert world.backend.limits.park(3) == ["default"] * 2
+    assert world.backend.limits.park(3) == []
+
+    states = dict(raw.run(world.backend, "SELECT CAST(id AS text), state FROM dray_jobs"))
+    assert states == {**dict.fromkeys(ids, "parked"), plain: "queued"}
+
+
+def test_beside_a_worker_that_does_not_know_limits_a_limit_that_is_refused_parks_nothing(world: World) -> None:
+    """That worker would not find what is parked."""
+    world.enqueue(key="a")
+    queued_by_an_earlier_release(world)
+    raw.run(world.backend, "UPDATE dray_workers SET knows = NULL WHERE id = ?", world.worker())
+
+    with pytest.raises(ConfigError, match="runs an earlier release of Dray"):
+        limit(world, key_limit=1)
+
+    assert raw.run(world.backend, "SELECT state FROM dray_jobs") == [("queued",)]
 
 
 # Pauses and other queues

@@ -22,7 +22,7 @@ from dray.backends.statements import Statement
 from dray.backends.store.gate import Gate
 from dray.backends.store.work import Exchange
 from dray.clock import Ids
-from dray.instants import SECOND
+from dray.instants import MINUTE, SECOND
 from dray.model.job import Demand
 from dray.model.limit import Source, bounds_of
 from tests.backends import raw
@@ -206,18 +206,21 @@ def test_a_job_whose_key_was_replaced_since_it_was_chosen_is_left_for_the_next_c
     assert (first.job(job_id).key, first.job(job_id).state) == ("b", "queued")
 
 
-@pytest.mark.parametrize("end", ["cancel", "claim"])
+@pytest.mark.parametrize("end", ["cancel", "claim", "expire"])
 def test_a_job_that_is_gone_since_it_was_chosen_is_not_claimed_and_spends_nothing(
     worlds: list[World], end: str
 ) -> None:
     first, second = worlds
     limit(first, key_rate="5/min")
     worker = first.worker()
-    job_id = first.enqueue(key="a")
+    job_id = first.enqueue(key="a", expires_us=MINUTE)
 
     with claim_stopped(first, worker, "take", after=False) as claim:
         if end == "cancel":
             second.backend.jobs.cancel([job_id])
+        elif end == "expire":
+            first.clock.advance(MINUTE)
+            assert second.backend.jobs.expire() == [job_id]
         else:
             raw.run(second.backend, "UPDATE dray_jobs SET state = 'waiting', waiting_on = 1 WHERE id = ?", job_id)
 

@@ -90,7 +90,7 @@ ASIDE = {
     ),
     *("stacks.ask", "stacks.read", "stacks.answer", "stacks.drop", "stacks.prune"),
     *("limits.add", "limits.use", "limits.queues_of", "work.take"),  # of `limits.say`, reads, and for tests alone
-    *("graph.fan_out_all", "outcomes.find", "outcomes.write"),  # parts of other verbs
+    *("graph.fan_out_all", "limits.park_all", "outcomes.find", "outcomes.write"),  # parts of other verbs
 }
 
 

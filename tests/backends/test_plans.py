@@ -88,11 +88,17 @@ HOT: dict[str, tuple[dict[str, Any], str]] = {
         {"queue": "default", "priority": 1, "run_at": 5, "id": WORKER, "limit": 1000},
         "dray_jobs_ready",
     ),
+    "ready_ahead_keyed": (
+        {"queue": "default", "priority": 1, "but": "t", "limit": 1000},
+        "dray_jobs_turns",
+    ),
     "turns_ahead": (
         {"queue": "default", "task": "t", "priority": 1, "key": "k", "run_at": 5, "id": WORKER, "limit": 1000},
         "dray_jobs_turns",
     ),
     "limit_queues": ({"task": "t"}, "dray_jobs_turns"),
+    "park_look": ({"limit": 1000}, "dray_jobs_unparked"),
+    "park": ({"ids": SOME_IDS}, "PRIMARY"),
     "limit_running": ({"among": 1000}, "dray_jobs_running"),
     "worker_loads": ({}, "dray_jobs_running"),
     "schedule_busy": ({"name": "s", "states": '["queued"]'}, "dray_jobs_live_schedule"),

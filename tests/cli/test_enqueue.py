@@ -90,12 +90,22 @@ def test_arguments_may_come_from_stdin(local: Shell) -> None:
 def test_options_end_up_on_the_job(shell: Shell) -> None:
     job_id = shell(
         *("enqueue", "tasks.add", "a=1", "b=2", "--queue", "slow", "--priority", "0", "--delay", "1h"),
-        *("--max-attempts", "7", "--tag", "x", "--tag", "y", "--name", "the first"),
+        *("--max-attempts", "7", "--tag", "x", "--tag", "y", "--name", "the first", "--key", "acct:7"),
     ).value
 
     found = shell("job", "show", job_id, "--json").json
     assert (found["queue"], found["priority"], found["state"]) == ("slow", 0, "scheduled")
     assert (found["max_attempts"], found["tags"], found["name"]) == (7, ["x", "y"], "the first")
+    assert found["key"] == "acct:7"
+
+
+@pytest.mark.parametrize("key", ["", "x" * 201, "a\nb"])
+def test_what_is_no_key_enqueues_nothing(local: Shell, key: str) -> None:
+    done = local.try_("enqueue", "tasks.add", "a=1", "b=2", "--key", key)
+
+    assert done.code in {1, 2}
+    assert "key" in done.err
+    assert not (local.folder / "dray.db").exists()
 
 
 def test_a_time_of_day_and_a_date_say_when(local: Shell) -> None:

@@ -325,6 +325,21 @@ def test_what_does_not_add_up_is_repaired_some_at_a_time(world: World) -> None:
     assert [right for _, right in seen] == [FANOUT_CHUNK, FANOUT_CHUNK + 10]
 
 
+def test_jobs_with_keys_that_an_earlier_release_has_queued_are_parked_without_a_word(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.enqueue(key="a")
+    raw.run(world.backend, "UPDATE dray_jobs SET state = 'queued'")
+    reconciler = Reconciler(world.backend, world.rng)
+
+    pause = reconciler.tick()
+
+    assert raw.run(world.backend, "SELECT state FROM dray_jobs") == [("parked",)]
+    assert pause <= 2, "that release may go on to do so"
+    assert reconciler.tick() >= 48
+    assert caplog.records == []
+
+
 # Rescue waits for none of them
 
 

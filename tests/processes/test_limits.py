@@ -15,7 +15,7 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from statistics import mean
+from statistics import mean, median
 from typing import NamedTuple
 
 from dray.app_interface import core_of
@@ -232,16 +232,21 @@ def is_exceeded_by(fleet: Fleet, weakened: str) -> None:
 # Slots come back
 
 
+def is_decided(took: list[float], bound: float) -> bool:
+    """Two of three tries say whether it is in time."""
+    return max(sum(each <= bound for each in took), sum(each > bound for each in took)) >= 2
+
+
 def test_a_killed_worker_gives_its_slot_back_in_time(fleets: list[Fleet]) -> None:
     side_by_side(fleets, back_in_time)
 
 
 def back_in_time(fleet: Fleet) -> None:
-    """Two seconds on SQLite, the lease and two seconds on PostgreSQL. A busy machine may need a second try."""
+    """Two seconds on SQLite, the lease and two seconds on PostgreSQL. Of three, on a busy machine one may be late."""
     bound = 2.0 if fleet.is_sqlite else LEASE + 2
     took: list[float] = []
     victim = start(fleet, concurrency=1)
-    while len(took) < 4 and (not took or took[-1] > bound):
+    while not is_decided(took, bound):
         here, next_ = f"here {len(took)}", f"next {len(took)}"
         args = [{"label": label, "key": "k", "path": str(fleet.folder / label)} for label in (here, next_)]
         (fleet.folder / next_).touch()
@@ -255,7 +260,7 @@ def back_in_time(fleet: Fleet) -> None:
         fleet.until(lambda: not fleet.sql("SELECT 1 FROM dray_jobs WHERE state <> 'completed'"), "all to end")
         assert [job.state for job in jobs(fleet, waiting)] == ["completed"]
         victim = successor
-    assert took[-1] <= bound, took
+    assert median(took) <= bound, took
     fleet.audit()
 
 
@@ -269,7 +274,7 @@ def woken(fleet: Fleet) -> None:
     bound = 1.0
     workers = [start(fleet, concurrency=1, queues=[queue]) for queue in ("left", "right")]
     took: list[float] = []
-    while len(took) < 4 and (not took or took[-1] > bound):
+    while not is_decided(took, bound):
         left, right = (f"{queue} {len(took)}" for queue in ("left", "right"))
         (fleet.folder / right).touch()
         for label, queue in ((left, "left"), (right, "right")):
@@ -283,7 +288,7 @@ def woken(fleet: Fleet) -> None:
         (ended,) = fleet.ledger.ends(left)
         assert began.at >= ended.at
         took.append(began.at - ended.at)
-    assert took[-1] <= bound, took
+    assert median(took) <= bound, took
     for worker in workers:
         assert worker.end() == 0
     fleet.audit()

@@ -14,7 +14,7 @@ from dray.app import App
 from dray.clock import SystemClock
 from dray.errors import JobFailed
 from dray.log import END_FIELDS
-from dray.model.job import Claim, Outcome, Reason
+from dray.model.job import ALL_QUEUES, Claim, Held, Outcome, Reason
 from dray.model.settlement import Settled, Settlement, completed, errored, failed, released
 from dray.runtime.end_log import MOST, EndLog
 from dray.runtime.execution import Execution
@@ -164,6 +164,20 @@ def test_a_retry_that_was_cancelled_meanwhile_is_told_as_cancelled() -> None:
 
     assert any_final
     assert [end.settlement and end.settlement.state for end in told] == ["cancelled"]
+
+
+def test_a_job_whose_claim_was_never_answered_is_announced_when_it_is_given_back() -> None:
+    """Nothing is known of it but its id: jobs of any queue may have waited for the slot that it held."""
+    in_flight = InFlight()
+    known = execution(1)
+    in_flight.take([known])
+
+    in_flight.release_unknown([Held("0193-unknown", 1, False), Held(known.claim.id, known.claim.claim, False)], now=5)
+    batch = list(in_flight.outcomes.values())
+    _, queues = in_flight.written(batch, NONE)
+
+    assert [each.id for each in batch] == ["0193-unknown"]
+    assert queues == {ALL_QUEUES}
 
 
 # Bounded

@@ -60,6 +60,13 @@ def world(backend: Backend, clock: ManualClock, ids: Ids) -> World:
 
 
 @pytest.fixture
+def worlds(world: World, url: str, clock: ManualClock, ids: Ids) -> Generator[list[World]]:
+    """Two programs on one server."""
+    with closing(open_backend(url, clock=clock)) as other:
+        yield [world, World(other, clock, ids)]
+
+
+@pytest.fixture
 def pool() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(4) as threads:
         yield threads

@@ -16,6 +16,8 @@ from tests.backends import (
     test_graph,
     test_graph_races,
     test_leases,
+    test_limits,
+    test_limits_races,
     test_lists_and_stats,
     test_progress_and_logs,
     test_prune,
@@ -50,6 +52,11 @@ VERBS = (
     test_schedules.test_a_schedule_reads_back_equal,
     test_schedules.test_all_missed_slots_fire_in_one_go,
     test_queues.test_a_resumed_queue_is_claimed_from_again,
+    test_limits.test_no_more_jobs_of_a_task_run_than_its_limit,
+    test_limits.test_running_jobs_count_from_the_moment_at_which_a_limit_is_set,
+    test_limits.test_no_more_attempts_start_in_a_period_than_its_rate,
+    test_limits.test_each_key_has_its_own_rate,
+    test_limits.test_a_rate_that_is_lifted_and_set_back_counts_what_started_before,
 )
 # Concurrency, or large operations.
 CROWDS = (
@@ -63,6 +70,9 @@ CROWDS = (
     test_graph_races.test_children_enqueued_while_their_parent_settles_are_freed,
     test_graph_races.test_a_child_enqueued_while_its_parent_is_cancelled_or_expires_is_cancelled_too,
     test_graph_races.test_the_parents_of_one_child_settle_at_once_and_free_it_once,
+    test_limits_races.test_of_two_claims_at_the_same_moment_one_takes_the_last_slot,
+    test_limits_races.test_a_claim_sees_what_was_claimed_before_it_had_the_lock,
+    test_limits_races.test_two_workers_are_never_over_and_lose_nothing,
 )
 # They read the tables, or lock a row, on a connection that needs more than the user's address.
 WITH_RAW_SQL = (

@@ -138,6 +138,13 @@ def test_a_retry_policy_is_taken_as_it_is(policy: Any) -> None:
         ({"cron": "* * * * *", "every": 5}, ConfigError, "either cron or every, not both"),
         ({"tz": "UTC"}, ConfigError, "give cron too"),
         ({"every": 0}, ConfigError, "every must be between"),
+        ({"limit": -1}, ConfigError, "limit must be between 0 and"),
+        ({"limit": "5"}, TypeError, "limit must be a whole number, not str"),
+        ({"rate": "10/fortnight"}, ConfigError, "rate: '10/fortnight' is no rate"),
+        ({"rate": 10}, TypeError, "rate must be text"),
+        ({"key": "c"}, ConfigError, "key: 'c' is no argument of the task; its arguments are a, b"),
+        ({"key_limit": -1}, ConfigError, "key_limit must be between 0 and"),
+        ({"key_rate": ["1/s", "2/s"]}, ConfigError, "key_rate has two rates for the same period"),
     ],
     ids=lambda each: re.sub("0x[0-9a-f]+", "", str(each))[:40],
 )

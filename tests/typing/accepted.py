@@ -73,6 +73,20 @@ def alert(job: Job[Any], error: Any = None) -> None: ...
 def wait_for(jobs: Sequence[Job[object]]) -> None: ...
 
 
+@app.task(limit=5, rate=["10/s", "1000/day"], key=["account", "region"], key_limit=1, key_rate="1/s")
+def sync(account: int, region: str) -> int:
+    return account
+
+
+def account_key(account: int) -> str:
+    return f"acct:{account}"
+
+
+@app.task(key=account_key, rate="10/s")
+def by_function(account: int) -> int:
+    return account
+
+
 # A plain call keeps its type.
 assert_type(add(1, 2), int)
 fetching: Coroutine[Any, Any, dict[str, str]] = fetch("x")
@@ -86,6 +100,8 @@ assert_type(add.enqueue_many([(1, 2), {"a": 1}]), list[Job[int]])
 assert_type(add.using(delay=5, tags=["x"]).enqueue(1, 2).result(), int)
 assert_type(fetch.enqueue("x", retries=1).result(), dict[str, str])
 assert_type(fetch.using(unique=True).enqueue("x").result(), dict[str, str])
+assert_type(sync.using(key="acct:7").enqueue(7, region="eu").result(), int)
+assert_type(by_function.enqueue(7).result(), int)
 
 # The worker fills in a Context: callers do not pass it.
 assert_type(context_first.enqueue("ann", n=2).result(), str)

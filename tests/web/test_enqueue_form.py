@@ -92,7 +92,7 @@ def test_every_input_has_a_label(path: str, visitor: Visitor) -> None:
     page = visitor.page(path)
     ids = re.findall(r'<(?:input class="field"|input type="checkbox"|select|textarea)[^>]* id="([^"]+)"', page)
 
-    assert len(ids) == 13
+    assert len(ids) == 14
     assert [each for each in ids if f'for="{each}"' not in page] == []
     assert len(set(ids)) == len(ids)
 
@@ -113,6 +113,7 @@ def test_what_is_filled_in_is_enqueued(app: App, path: str, visitor: Visitor) ->
             "option:delay": "1h30m",
             "option:priority": "-5",
             "option:unique": "mail:7",
+            "option:key": "acct:7",
         },
     )
 
@@ -127,6 +128,7 @@ def test_what_is_filled_in_is_enqueued(app: App, path: str, visitor: Visitor) ->
         "tags": ["a", "b"],
     }
     assert (job.queue, job.state, job.row.priority, job.row.unique_key) == ("slow", "scheduled", -5, "mail:7")
+    assert job.key == "acct:7"
     assert (job.row.run_at - job.row.created_at) // 1_000_000 == 5_400
     (action,) = core_of(app).backend.actions.newest()
     assert (action.who, action.via, action.verb, action.target, action.done) == ("ann", "web", "enqueue", job.id, 1)
@@ -153,6 +155,7 @@ def test_an_empty_text_can_be_given(app: App, path: str, visitor: Visitor) -> No
         ("option:delay", "soon", "This is no duration"),
         ("option:priority", "high", "This is not a whole number."),
         ("option:priority", "99999999999", "priority"),
+        ("option:key", "x" * 201, "key must have 1 to 200 characters"),
     ],
 )
 def test_an_error_is_shown_and_everything_typed_is_kept(

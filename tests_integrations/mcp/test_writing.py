@@ -59,6 +59,7 @@ UNFIT: tuple[tuple[dict[str, Any], str], ...] = (
     ({"task": "shop.add", "args": {"a": 1}, "delay": 1, "run_at": "2100-01-01T00:00:00Z"}, "give only one"),
     ({"task": "shop.add", "args": {"a": 1}, "run_at": "soon"}, "run_at: Input should be a valid datetime"),
     ({"task": "shop.add", "args": {"a": 1}, "tags": ["x" * 500]}, "tag"),
+    ({"task": "shop.add", "args": {"a": 1}, "key": "x" * 201}, "key"),
     ({"task": "other.x", "unchecked": True, "args": {"x": "y" * 300_000}}, "args"),
     ({"task": "other.x", "unchecked": True, "args": {"x": "\0"}}, "args.x"),
     ({"task": "\0", "unchecked": True}, "task name"),
@@ -75,6 +76,15 @@ def test_what_cannot_be_enqueued_is_refused_before_anything_is_written(app: App,
 def test_a_task_of_other_code_is_enqueued_on_request_and_said_to_be_unchecked(app: App, actor: Agent) -> None:
     made = actor.ask("enqueue", task="other.task", args={"x": 1}, unchecked=True)
     assert "neither its name nor its arguments were checked" in made["note"]
+
+
+def test_an_agent_gives_jobs_and_steps_their_keys(actor: Agent) -> None:
+    made = actor.ask("enqueue", task="shop.add", args={"a": 1}, key="acct:7")
+    assert made["job"]["key"] == "acct:7"
+
+    steps = [{"id": "one", "task": "shop.add", "args": {"a": 1}, "key": "acct:8"}]
+    ids = actor.ask("enqueue_workflow", name="keyed", steps=steps)["steps"]
+    assert actor.ask("job", job=ids["one"])["key"] == "acct:8"
 
 
 def test_a_workflow_runs_its_steps_in_order_and_passes_results_on(app: App, actor: Agent) -> None:

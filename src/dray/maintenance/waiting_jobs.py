@@ -17,6 +17,7 @@ _LONGEST = 2.0  # seconds: the wall clock may be set while the promoter waits
 _SHORTEST = 0.001
 _FANNER_PAUSE = 2.0
 _RECONCILER_PAUSE, _RECONCILER_SOON = 60.0, 0.05
+_PARKED_PAUSE = 2.0  # while code of an earlier release leaves jobs with keys among those without
 _SHOWN = 10
 
 
@@ -74,7 +75,8 @@ class Fanner:
 
 @dataclass
 class Reconciler:
-    """Repairs waiting jobs that nothing would ever free. There should be none: each is a defect."""
+    """Repairs waiting jobs that nothing would ever free: there should be none, and each is a defect. Parks jobs with
+    keys that code of an earlier release has queued: where there are limits nothing would claim them as they stand."""
 
     name = "reconcile"
     is_exclusive = True
@@ -95,5 +97,7 @@ class Reconciler:
                     what,
                     listed([short_id(job_id) for job_id in ids], _SHOWN),
                 )
-        is_all = max(len(found.parents), len(found.children)) < FANOUT_CHUNK
-        return jittered(_RECONCILER_PAUSE if is_all else _RECONCILER_SOON, self._rng)
+        parked = len(self._backend.limits.park(PROMOTE_CHUNK))
+        if max(len(found.parents), len(found.children)) >= FANOUT_CHUNK or parked >= PROMOTE_CHUNK:
+            return jittered(_RECONCILER_SOON, self._rng)
+        return jittered(_PARKED_PAUSE if parked else _RECONCILER_PAUSE, self._rng)

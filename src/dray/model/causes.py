@@ -354,12 +354,17 @@ def _crowd(around: Circumstances, able: Sequence[WorkerView]) -> Iterator[Cause]
         text = f"All slots of the {counted(len(able), 'worker')} that could run it are taken: "
         text += f"{counted(taken, 'job')} in hand, {slots:,} at a time."
         yield cause(Kind.SLOTS, text, workers=len(able), running=taken, concurrency=slots)
-    counts = [n for task, n in around.ahead.items() if any(view.knows(task) for view in able)]
-    ahead, is_more = sum(counts), any(n >= AHEAD_LIMIT for n in counts)
+    plain, keyed = (
+        [n for task, n in counts.items() if any(view.knows(task) for view in able)]
+        for counts in (around.ahead, around.ahead_keyed)
+    )
+    ahead, with_keys, is_more = sum(plain + keyed), sum(keyed), any(n >= AHEAD_LIMIT for n in plain + keyed)
     if ahead:
         text = f"{'More than ' if is_more else ''}{counted(ahead, 'job')} that workers of queue {around.job.queue} "
-        text += f"know {plural(ahead, 'comes', 'come')} before it, by priority, time or id."
-        yield cause(Kind.BEHIND, text, queue=around.job.queue, ahead=ahead, is_more=is_more)
+        text += f"know {plural(ahead, 'comes', 'come')} before it, by priority, time or id"
+        text += f"; {with_keys:,} of them with keys, as far as limits let them start." if with_keys else "."
+        facts = {"ahead": ahead, "with_keys": with_keys, "is_more": is_more}
+        yield cause(Kind.BEHIND, text, queue=around.job.queue, **facts)
 
 
 def _running(around: Circumstances) -> list[Cause]:

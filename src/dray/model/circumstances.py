@@ -130,7 +130,8 @@ class Circumstances:
     workers: tuple[WorkerView, ...]  # workers that are not known to have ended
     holder: WorkerView | None  # the worker that has it; None: no worker, or an unknown one
     parents: tuple[Parent, ...]  # whose edges are not fulfilled, at most PARENTS_LIMIT, those that ended first
-    ahead: Mapping[str, int]  # task -> jobs that come before it in its queue, at most AHEAD_LIMIT of each
+    ahead: Mapping[str, int]  # task -> jobs without keys that come before it in its queue, at most AHEAD_LIMIT each
+    ahead_keyed: Mapping[str, int]  # as many with keys and a higher priority; of its own task only if it has no key
     last: Attempt | None  # the newest that is recorded
     closed: Closed | None = None  # the database
     start: int = 1  # how often it was started, by its recorded attempts: one more after each retry

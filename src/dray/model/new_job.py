@@ -125,10 +125,11 @@ class NewJob:
             ("name", self.name, JOB_NAME_CHARS),
             ("description", self.description, DESCRIPTION_CHARS),
             ("retry", self.retry, _RETRY_CHARS),
-            ("key", self.key, KEY_CHARS),
         ):
             if text is not None:
                 _check_text(path, text, limit)
+        if self.key is not None:
+            check_key(self.key)
         for number, tag in enumerate(self.tags):
             _check_text(f"tags[{number}]", tag, TAG_CHARS)
         if self.headers is not None:
@@ -179,6 +180,8 @@ def _problems(job: NewJob) -> Iterator[str]:
 def check_key(key: str) -> None:
     """`PayloadError` if a job cannot have this key."""
     _check_text("key", key, KEY_CHARS)
+    if not key.isprintable():
+        raise PayloadError("key", "must be one line of printable text")
 
 
 def _check_text(path: str, text: str, limit: int) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from dray.log import log
-from dray.model.job import FINAL, Held, Reason, State
+from dray.model.job import ALL_QUEUES, FINAL, Held, Reason, State
 from dray.model.new_job import NewJob
 from dray.model.settlement import Settled, Settlement, released, snoozed, unstorable
 from dray.runtime import outcome
@@ -196,8 +196,9 @@ class InFlight:
                     log.warning("job %s was completed by its body, which then failed: %s", job, said)
             elif settlement.state in FINAL:
                 any_final = True
-            elif execution is not None and settlement.state == State.QUEUED:
-                queues.add(execution.claim.queue)
+            elif settlement.state == State.QUEUED:
+                # Of a claim whose response was lost the queue is not known, nor the limits that counted it.
+                queues.add(ALL_QUEUES if execution is None else execution.claim.queue)
             if execution is not None and not execution.is_over:
                 self.lost.append(execution)  # the job has ended although its body goes on
             is_there = settlement.id not in already or settlement.state == State.COMPLETED

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from dray import codec
+from dray.convert.forms import hints
 from dray.convert.write import to_json
 from dray.errors import ConfigError, PayloadError
 from dray.model.new_job import check_key
 from dray.model.values import shown
-from dray.task.signature import parameters_of
+from dray.task.signature import PARENT_RESULTS, is_context, parameters_of
 
 KeyGiven: TypeAlias = str | Sequence[str] | Callable[..., str | int | None]
 
@@ -31,7 +32,10 @@ class KeyOption:
         """The key for these arguments, which are JSON text; None: the job has none."""
         key = self._made_of(text)
         if key is not None:
-            check_key(key)
+            try:
+                check_key(key)
+            except PayloadError as error:
+                raise PayloadError("key", f"the key of a job of task {self.task} {error.problem}") from None
         return key
 
     def _made_of(self, text: str) -> str | None:
@@ -60,24 +64,62 @@ class KeyOption:
         )
 
 
-def key_option(name: str, task: str, function: Callable[..., Any], value: Any) -> KeyOption:
+def key_option(
+    name: str, task: str, function: Callable[..., Any], value: Any, redacted: Collection[str] = ()
+) -> KeyOption:
     """What `key=` of a task says, checked; the error says which arguments there are."""
     parameters = {each.name: each for each in parameters_of(function)}
     takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-    asked = list(inspect.signature(value).parameters.values()) if callable(value) else []
+    annotated = hints(function)
+    usable = {
+        each: parameter
+        for each, parameter in parameters.items()
+        if parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
+        and each != PARENT_RESULTS
+        and not is_context(annotated.get(each))
+    }
+    asked = _asked(name, value) if callable(value) else []
     takes_all = any(each.kind is each.VAR_KEYWORD for each in asked)
-    named = tuple(each.name for each in asked if each.kind not in {each.VAR_KEYWORD, each.VAR_POSITIONAL})
+    named = tuple(each.name for each in asked if each.kind is not each.VAR_KEYWORD)
     names = named if callable(value) else _names(name, value)
     for each in names:
-        if not (takes_any or each in parameters):
-            listed = ", ".join(parameters) or "none"
-            raise ConfigError(f"{name}: {shown(each)} is no argument of the task; its arguments are {listed}")
+        if each not in usable and not (takes_any and each not in parameters):
+            listed = ", ".join(usable) or "none"
+            problem = "is not given by callers" if each in parameters else "is no argument of the task"
+            raise ConfigError(f"{name}: {shown(each)} {problem}; its arguments are {listed}")
+        if each in redacted and not callable(value):
+            raise ConfigError(
+                f"{name}: {shown(each)} is redacted, and keys are stored and shown as they are; make the key of "
+                "another argument, or of a function that returns what may be seen, such as a digest"
+            )
     defaults = {
         each: to_json(parameter.default, f"{name}: the default of {each}")
-        for each, parameter in parameters.items()
+        for each, parameter in usable.items()
         if (takes_all or each in names) and parameter.default is not parameter.empty
     }
     return KeyOption(task, names, defaults, value if callable(value) else None, takes_all)
+
+
+def _asked(name: str, function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The parameters of a key function, which is called with arguments of the task by name."""
+    called = (function, getattr(function, "__call__", None))  # noqa: B004 - a class may have an async one
+    if any(map(inspect.iscoroutinefunction, called)):
+        raise ConfigError(
+            f"{name}: the function is async, and a key is made while a job is enqueued; write a plain def"
+        )
+    try:
+        parameters = parameters_of(function)
+    except ValueError:
+        raise ConfigError(
+            f"{name}: the arguments of {shown(function)} are not known; write a function that names those of the "
+            "task that it needs, as in key=lambda account: str(account)"
+        ) from None
+    unnamed = [each for each in parameters if each.kind in {each.POSITIONAL_ONLY, each.VAR_POSITIONAL}]
+    if unnamed:
+        raise ConfigError(
+            f"{name}: {unnamed[0].name} of the function cannot be given by name, as arguments of the task are"
+        )
+    return parameters
 
 
 def _names(name: str, value: Any) -> tuple[str, ...]:

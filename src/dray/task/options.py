@@ -119,13 +119,14 @@ class TaskOptions:
         name = check_name("task", given["name"]) if "name" in given else task_name(function)
         of = f"task {name}"
         checked = {key: check(f"{of}: {key}", given[key]) for key, check in _CHECKS.items() if key in given}
+        redact = _redact(f"{of}: redact", function, given.get("redact", ()))
         return cls(
             **checked,
             name=name,
             runner=_runner(f"{of}: runner", function, given.get("runner")),
-            redact=_redact(f"{of}: redact", function, given.get("redact", ())),
+            redact=redact,
             schedule=rule_of(of, given.get("cron"), given.get("every"), given.get("tz")),
-            key=key_option(f"{of}: key", name, function, given["key"]) if "key" in given else None,
+            key=key_option(f"{of}: key", name, function, given["key"], redact) if "key" in given else None,
             bounds=bounds_of(of, given),
         )
 

@@ -13,10 +13,12 @@ from typing import Any, cast
 from dray.codec import step
 from dray.errors import ConfigError, PayloadError
 from dray.instants import SECOND
+from dray.model.bounds import KEY_CHARS
 from dray.model.search import duration_us
 from dray.model.values import check_name
 from dray.ops.tasks import argument_schema
 from dray.sanitize import HIDDEN
+from dray.task.checks import label
 from dray.task.task import Task
 
 ARGS = "args"  # the field of all arguments, or of those that have no field
@@ -232,6 +234,7 @@ OPTIONS = (
     ("delay", "text", "such as 30s, 5m, 1h30m; empty: it may start at once"),
     ("priority", "number", "a whole number, higher runs first; empty: that of the task"),
     ("unique", "text", "no other job with the same key may be live; empty: none"),
+    ("key", "text", "takes turns with jobs of other keys, and limits count it; empty: that of the task, or none"),
 )
 
 
@@ -265,6 +268,8 @@ def read_options(given: list[Option]) -> tuple[dict[str, Any], list[Option]]:
 def _option(option: Option) -> Any:
     if option.name == "queue":
         return check_name("queue", option.value)
+    if option.name == "key":
+        return label("key", option.value, KEY_CHARS)
     if option.name == "delay":
         us = duration_us(option.value)
         if us is None:

@@ -115,6 +115,7 @@ class OperatorRules(Comparer):
         rule = rules[n % len(rules)]
         self.ask("limits.say", rule.scope, rule.name, rule.source, {})
         self.ask("limits.prune_starts", 1000)
+        self.ask("limits.park", 1000)
 
     # Schedules
 

@@ -10,11 +10,14 @@ from dray.backends.database import Session
 from dray.backends.migrate import LIMITS_CODE
 from dray.backends.store import Store
 from dray.backends.store.actions import write_with_action
+from dray.backends.store.liveness import Life, lives
 from dray.errors import ConfigError
 from dray.model.action import NewAction
-from dray.model.limit import Bounds, Scope, Source, StoredRule, merged, said_by
+from dray.model.bounds import PROMOTE_CHUNK
+from dray.model.limit import Bounds, Kind, Scope, Source, StoredRule, merged, said_by
 
 _RUNNING = 100_000  # running jobs that are counted
+_NAMED = 3  # workers that an error names
 
 
 class Use(NamedTuple):
@@ -72,6 +75,9 @@ class LimitStore(Store):
             if change(said) == said:
                 return False
 
+        if not self._db.read(self._strangers):
+            self.park_all()
+
         def work(tx: Session) -> bool:
             tx.begin_limits()
             stored = [stored_rule(row) for row in tx.rows("limit_of", scope=scope, name=name)]
@@ -83,12 +89,44 @@ class LimitStore(Store):
             tx.run("limit_drop", scope=scope, name=name)
             tx.each("limit_insert", [tuple(rule) for rule in rules])
             if any(rule.in_force for rule in rules):
-                _refuse_beside_strangers(tx, scope, name)
+                self._refuse_beside_strangers(tx, scope, name)
+                _count_what_started(tx, stored, rules)
                 tx.run("limit_hold_task" if scope == "task" else "limit_hold_queue", name=name)
                 tx.run("meta_set", name="oldest_code", value=str(LIMITS_CODE))
             return True
 
         return write_with_action(self._db, work, action)
+
+    def park(self, limit: int = PROMOTE_CHUNK) -> list[str]:
+        """Lets ready jobs with keys take turns where code of an earlier release has queued them among those without:
+        `limit` at most. Returns the queues, one entry a job. One whose row is locked is left for the next time."""
+        found = [row[0] for row in self._read("park_look", limit=limit)]
+        if not found:
+            return []
+        queues = [row[0] for row in self._db.write(lambda tx: tx.rows("park", ids=found), durable=False)]
+        self._db.announce(set(queues))
+        return queues
+
+    def park_all(self) -> None:
+        """As `park`, step by step, until there is none that can be had."""
+        while self.park():
+            pass
+
+    def _strangers(self, tx: Session) -> list[str]:
+        """The names of workers that live and do not know limits. One that was killed counts no more, though its row
+        may say that it works: only a worker that has started could bury it."""
+        found: list[tuple[str, str]] = tx.rows("limit_strangers")
+        life = lives(self._db, tx) if found else {}
+        return [name for worker_id, name in found if life.get(worker_id, Life.GONE) is not Life.GONE]
+
+    def _refuse_beside_strangers(self, tx: Session, scope: str, name: str) -> None:
+        names = self._strangers(tx)
+        if names:
+            raise ConfigError(
+                f"{scope} {name} cannot have limits yet: {', '.join(names[:_NAMED])} runs an earlier release of "
+                "Dray, which would not mind them. Stop its workers, or upgrade them, and try again; nothing was "
+                "written"
+            )
 
     def prune_starts(self, limit: int) -> int:
         """Forgets starts of periods that are over, `limit` at most; returns how many. Found by a read: it goes
@@ -103,16 +141,16 @@ def stored_rule(row: tuple[object, ...]) -> StoredRule:
     return rule._replace(in_force=bool(rule.in_force))
 
 
+def _count_what_started(tx: Session, before: Iterable[StoredRule], after: Iterable[StoredRule]) -> None:
+    """A rate with a new period counts what has started under the others."""
+    known = {(rule.kind, rule.period_us) for rule in before if rule.in_force}
+    for rule in after:
+        if rule.in_force and rule.period_us and (rule.kind, rule.period_us) not in known:
+            by_key = rule.kind == Kind.KEY_RATE
+            tx.run("starts_seed", scope=rule.scope, name=rule.name, by_key=by_key, period_us=rule.period_us)
+
+
 def _dated(before: Iterable[StoredRule], after: Iterable[StoredRule]) -> list[StoredRule]:
     """The rules, each with the time since which it has said what it says."""
     known = {rule._replace(changed_at=None): rule.changed_at for rule in before}
     return [rule._replace(changed_at=known.get(rule._replace(changed_at=None))) for rule in after]
-
-
-def _refuse_beside_strangers(tx: Session, scope: str, name: str) -> None:
-    strangers = [row[0] for row in tx.rows("limit_strangers")]
-    if strangers:
-        raise ConfigError(
-            f"{scope} {name} cannot have limits yet: {', '.join(strangers)} runs an earlier release of Dray, which "
-            "would not mind them. Stop its workers, or upgrade them, and try again; nothing was written"
-        )

@@ -54,6 +54,7 @@ class WhyStore(Store):
                 start=_start(tx, job, last[0][1] if last else None),
                 lost=lost_parents(tx, job_id),
                 ahead=_ahead(tx, job) if job.state == State.QUEUED else {},
+                ahead_keyed=_ahead_keyed(tx, job) if job.state == State.QUEUED else {},
                 last=Attempt(*last[0]) if last else None,
                 closed=Closed.of(dict(tx.rows("meta_list"))),
                 limits=tuple(_limits(tx, job)) if job.state in UNSTARTED else (),
@@ -102,6 +103,12 @@ def _start(tx: Session, job: Job, last_claim: int | None) -> int:
 def _ahead(tx: Session, job: Job) -> dict[str, int]:
     place = {"queue": job.queue, "priority": job.priority, "run_at": job.run_at, "id": job.id}
     return {task: min(n, AHEAD_LIMIT) for task, n in tx.rows("ready_ahead", **place, limit=AHEAD_LIMIT) if n}
+
+
+def _ahead_keyed(tx: Session, job: Job) -> dict[str, int]:
+    but = "" if job.key is None else job.task  # of these its turn tells
+    found = tx.rows("ready_ahead_keyed", queue=job.queue, priority=job.priority, but=but, limit=AHEAD_LIMIT)
+    return {task: n for task, n in found if n}
 
 
 def _limits(tx: Session, job: Job) -> Iterator[LimitUse]:

@@ -48,6 +48,7 @@ from dray.wording import span
     "--unique", metavar="KEY", help="A unique key: if a live job has it, print that job's id and enqueue nothing."
 )
 @option("--unique-args", is_flag=True, help="As --unique, with the task and its arguments as the key.")
+@option("--key", help="A key: its job takes turns with those of other keys, and limits of keys count it.")
 @option("--max-attempts", type=click.IntRange(1), metavar="N", help="Maximum number of attempts.")
 @option("--tag", "tags", multiple=True, help="A tag (repeat for several).")
 @option("--name", help="A name for people to read.")

@@ -56,6 +56,7 @@ class StepOfWorkflow(BaseModel):
     pass_parent_results: bool = True
     queue: str | None = None
     priority: int | None = None
+    key: Annotated[str | None, Field(description="As of `enqueue`.")] = None
     max_attempts: int | None = None
     timeout: Annotated[float | None, Field(description="Seconds.")] = None
 
@@ -93,6 +94,7 @@ class Writing:
         delay: Annotated[float | None, Field(description="Seconds until it may start.")] = None,
         run_at: Annotated[datetime | None, Field(description="When it may start: 2026-11-15T08:00:00Z.")] = None,
         unique: Annotated[str | None, Field(description="A key: if a live job has it, nothing is enqueued.")] = None,
+        key: Annotated[str | None, Field(description="By which jobs take turns and are limited.")] = None,
         max_attempts: int | None = None,
         timeout: Annotated[float | None, Field(description="Seconds that an attempt may take.")] = None,
         name: Annotated[str | None, Field(description="A name for people to read.")] = None,
@@ -105,7 +107,7 @@ class Writing:
         if task not in core.registry and len(core.registry) and not unchecked:
             raise UnknownTask(core.registry.missing(task))
         given = {"queue": queue, "priority": priority, "delay": delay, "run_at": run_at, "unique": unique}
-        given |= {"max_attempts": max_attempts, "timeout": timeout, "name": name, "tags": tags}
+        given |= {"key": key, "max_attempts": max_attempts, "timeout": timeout, "name": name, "tags": tags}
         options = {key: value for key, value in given.items() if value is not None}
         if task in core.registry:
             _check_args(core.registry.get(task), args or {})
@@ -138,10 +140,12 @@ class Writing:
         return tool_result({"id": run.id, "name": row.name, "steps": ids, "says": self._says(first)})
 
     def _add(self, made: Steps, step: StepOfWorkflow, place: str) -> str:
-        given = {"queue": step.queue, "priority": step.priority, "max_attempts": step.max_attempts}
+        given: dict[str, Any] = {"queue": step.queue, "priority": step.priority, "max_attempts": step.max_attempts}
         try:
             task = self._core.registry.get(step.task)
             _check_args(task, step.args)
+            if step.key is not None:  # None would mean: no key, whatever the task makes of the arguments
+                given["key"] = step.key
             enqueuer = task.using(**given, timeout=step.timeout)
             then, passes = step.on_parent_failure, step.pass_parent_results
             return made.add(enqueuer, (), step.args, step.after or None, step.id, then, passes).id

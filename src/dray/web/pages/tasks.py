@@ -159,6 +159,8 @@ def _like(visit: Visit, name: str, given: str, fields: list[Field]) -> tuple[lis
     values = {"queue": job.queue if job.queue != usual else "", "unique": job.row.unique_key or ""}
     if job.row.priority != (0 if task is None or task.options.priority is None else task.options.priority):
         values["priority"] = str(job.row.priority)
+    if task is None or task.options.key is None:  # else the task makes it of the arguments
+        values["key"] = job.row.key or ""
     if task is None:
         args = {enqueueing.ARGS: args}
     return enqueueing.filled(fields, args), enqueueing.options(values)

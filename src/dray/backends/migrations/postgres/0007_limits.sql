@@ -6,6 +6,8 @@ ALTER TABLE dray_jobs ADD COLUMN held boolean NOT NULL DEFAULT FALSE;
 
 CREATE INDEX dray_jobs_turns ON dray_jobs (queue, task, priority DESC, key, run_at, id) WHERE state = 'parked';
 CREATE INDEX dray_jobs_held ON dray_jobs (key, task, queue) WHERE held;
+-- Code of an earlier release queues jobs whatever their key. Empty otherwise.
+CREATE INDEX dray_jobs_unparked ON dray_jobs (key) WHERE state = 'queued' AND key IS NOT NULL;
 
 -- As dray_jobs_expires and dray_jobs_schedule, with parked jobs; those two stay for workers of the release before.
 CREATE INDEX dray_jobs_expiring ON dray_jobs (expires_at)

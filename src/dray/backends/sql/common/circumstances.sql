@@ -72,6 +72,21 @@ SELECT present.task,
         LIMIT :limit) AS earlier)
 FROM present WHERE present.task IS NOT NULL
 
+-- name: ready_ahead_keyed
+-- How many jobs with keys, of each task but one, come before a ready one in its queue by their priority, at most `limit`
+-- of each. Those of the same priority take turns with it.
+WITH RECURSIVE present (task) AS (
+    SELECT min(task) FROM dray_jobs WHERE state = 'parked' AND queue = :queue
+    UNION ALL
+    SELECT (SELECT min(j.task) FROM dray_jobs AS j
+        WHERE j.state = 'parked' AND j.queue = :queue AND j.task > present.task)
+    FROM present WHERE present.task IS NOT NULL
+)
+SELECT present.task, (SELECT count(*) FROM (SELECT 1 FROM dray_jobs AS j
+    WHERE j.state = 'parked' AND j.queue = :queue AND j.task = present.task AND j.priority > :priority
+    LIMIT :limit) AS higher)
+FROM present WHERE present.task IS NOT NULL AND present.task <> :but
+
 -- name: held_by
 -- How many running jobs a limit counts, of one key or of all, and some of them, the one that has run longest first.
 SELECT count(*) OVER (), h.id, h.task, w.name, h.started_at

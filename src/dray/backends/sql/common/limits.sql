@@ -97,8 +97,21 @@ UPDATE dray_jobs SET held = TRUE WHERE state = 'running' AND task = :name AND NO
 UPDATE dray_jobs SET held = TRUE WHERE state = 'running' AND queue = :name AND NOT held
 
 -- name: limit_strangers
--- Workers that live and know nothing of limits.
-SELECT name FROM dray_workers WHERE state IN ('active', 'draining') AND knows IS NULL ORDER BY name LIMIT 3
+-- Workers that have not stopped and know nothing of limits.
+SELECT id, name FROM dray_workers WHERE state IN ('active', 'draining') AND knows IS NULL ORDER BY name
+
+-- name: park_look
+-- Jobs with keys that stand among those without, as code of an earlier release leaves them. By their keys: SQLite would
+-- read all that are queued.
+SELECT id FROM dray_jobs WHERE state = 'queued' AND key IS NOT NULL AND key >= '' ORDER BY key LIMIT :limit
+
+-- name: park
+-- Lets such jobs take turns; returns their queues.
+WITH picked AS MATERIALIZED (
+    SELECT id FROM dray_jobs WHERE id $in_ids(ids) AND state = 'queued' AND key IS NOT NULL ORDER BY id $skip_locked
+)
+UPDATE dray_jobs SET state = 'parked' WHERE id $in_picked
+RETURNING queue
 
 -- name: limit_running
 -- How many jobs run, by task and queue, among a bounded number of running jobs.

@@ -8,6 +8,21 @@ FROM (SELECT CAST(:scope AS text) AS scope, CAST(:name AS text) AS name, CAST(:k
     CAST(:period_us AS bigint) AS period_us, CAST(:n AS integer) AS n) AS r
 ON CONFLICT (scope, name, key, period_us, at) DO UPDATE SET n = dray_starts.n + excluded.n
 
+-- name: starts_seed
+-- What has started under rates with other periods counts for one that is new: at the end of a slice of its own, since no
+-- start is later than the end of its slice, nor than now. Where several rates noted the same starts, the larger number.
+INSERT INTO dray_starts (scope, name, key, period_us, at, n)
+SELECT part.scope, part.name, part.key, CAST(:period_us AS bigint), part.at, CAST(max(part.n) AS integer) FROM (
+    SELECT s.scope, s.name, s.key, s.period_us, sum(s.n) AS n, timestamptz 'epoch' + interval '1 microsecond'
+        * ceil(extract(epoch FROM least(s.at, $now)) * 1000000 / greatest(1, CAST(:period_us AS bigint) / 100))
+        * greatest(1, CAST(:period_us AS bigint) / 100) AS at
+    FROM dray_starts AS s
+    WHERE s.scope = :scope AND s.name = :name AND (s.key <> '') = :by_key AND s.period_us <> :period_us
+        AND s.at > $now - $span(period_us) AND s.at <= $now + $span_of(s.period_us)
+    GROUP BY s.scope, s.name, s.key, s.period_us, 6
+) AS part GROUP BY part.scope, part.name, part.key, part.at
+ON CONFLICT (scope, name, key, period_us, at) DO UPDATE SET n = greatest(dray_starts.n, excluded.n)
+
 -- name: gated_queues
 -- Which of these queues have limits or keys, and whether a live worker may claim from them.
 SELECT q.value, EXISTS (SELECT 1 FROM dray_workers WHERE id = :worker_id AND state IN ('active', 'draining'))

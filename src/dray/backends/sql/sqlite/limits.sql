@@ -4,6 +4,20 @@ INSERT INTO dray_starts (scope, name, key, period_us, at, n)
 VALUES (:scope, :name, :key, :period_us, (:now / max(1, :period_us / 100) + 1) * max(1, :period_us / 100), :n)
 ON CONFLICT (scope, name, key, period_us, at) DO UPDATE SET n = n + excluded.n
 
+-- name: starts_seed
+-- What has started under rates with other periods counts for one that is new: at the end of a slice of its own, since no
+-- start is later than the end of its slice, nor than now. Where several rates noted the same starts, the larger number.
+INSERT INTO dray_starts (scope, name, key, period_us, at, n)
+SELECT :scope, :name, part.key, :period_us, part.at, max(part.n) FROM (
+    SELECT s.key, s.period_us, sum(s.n) AS n,
+        (min(s.at, :now) + max(1, :period_us / 100) - 1) / max(1, :period_us / 100) * max(1, :period_us / 100) AS at
+    FROM dray_starts AS s
+    WHERE s.scope = :scope AND s.name = :name AND (s.key <> '') = :by_key AND s.period_us <> :period_us
+        AND s.at > :now - :period_us AND s.at <= :now + s.period_us
+    GROUP BY s.key, s.period_us, 4
+) AS part WHERE TRUE GROUP BY part.key, part.at
+ON CONFLICT (scope, name, key, period_us, at) DO UPDATE SET n = max(n, excluded.n)
+
 -- name: gate_claim
 -- Takes jobs by their ids, some of which count for limits. As `job_claim` otherwise.
 UPDATE dray_jobs SET
