@@ -58,7 +58,8 @@ def test_links_that_lead_nowhere_are_found(tmp_path: Path) -> None:
     (tmp_path / "other.md").write_text("# Any `code`, here\n\n## Twice\n\n## Twice\n")
     page = tmp_path / "page.md"
     page.write_text(
-        "# Title\n[a](#title) [b](#tilte) [c](other.md#any-code-here) [d](other.md#twice-1) [e](other.md#thrice) [f](gone.md)\n"
+        "# Title\n[a](#title) [b](#tilte) [c](other.md#any-code-here) [d](other.md#twice-1) [e](other.md#thrice)\n"
+        "[f](gone.md)\n"
         '![g](gone.png) <img src="gone.svg"> [h](https://example.com) `[i](gone.py)`\n```\n[j](gone.txt)\n```\n'
     )
 

@@ -22,27 +22,6 @@ def run(*words: str, cwd: Path = ROOT) -> str:
     return done.stdout
 
 
-def test_the_example_retries_and_succeeds(empty_url: str) -> None:
-    said = run("examples/mailer.py", empty_url)
-
-    assert said.splitlines() == [
-        "sent to ann@example.com",
-        "attempt 1: error",
-        "attempt 2: completed",
-        "log: sent to ann@example.com",
-    ]
-
-
-def test_the_workflow_example_tolerates_a_failure_and_retries_it(empty_url: str) -> None:
-    said = run("examples/etl.py", empty_url)
-
-    assert said.splitlines() == [
-        "completed: loaded 49 pages, 1 failed",
-        "page-7: ConnectionError: page 7 is down",
-        "completed: loaded 50 pages",
-    ]
-
-
 def test_the_workflow_of_the_how_to_runs_as_shown(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "how-to" / "build-a-workflow.md").read_text()
     (tmp_path / "etl.py").write_text("\n".join(re.findall(r"```python\n(.+?)```", page, re.S)))
