@@ -21,9 +21,9 @@ demo: $(VENV)/ready  ## thousands of jobs, retries, a killed worker and the acco
 	@$(BIN)/dray demo
 
 # Program and Debian package of each: a pooler, networks of a test's own, a compiler for a disk that is slow, a browser,
-# and the two shells for SQL.
+# the two shells for SQL, and what the READMEs of examples ask a server with.
 TOOLS := pgbouncer=pgbouncer ip=iproute2 cc=gcc cc=libc6-dev chromium-headless-shell=chromium-headless-shell \
-	sqlite3=sqlite3 psql=postgresql-client
+	sqlite3=sqlite3 psql=postgresql-client curl=curl
 
 tools:
 	@PATH="$$PATH:/usr/sbin:/sbin"; lacking=; \

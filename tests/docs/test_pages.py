@@ -218,6 +218,21 @@ def test_the_reference_has_the_limits_of_the_code() -> None:
     assert [figure for figure in figures if figure not in section] == []
 
 
+def test_the_guide_for_contributors_agrees_with_the_makefile() -> None:
+    guide, makefile = (ROOT / "CONTRIBUTING.md").read_text(), (ROOT / "Makefile").read_text()
+    helped = dict(re.findall(r"^([a-z-]+):.*?## (.+)$", makefile, re.M))
+    said = re.findall(r"^\$ make ([a-z-]+) +# (.+)$", guide, re.M)
+
+    assert {"check", "test", "docs", "bench", "compare", "soak"} <= {target for target, _ in said}
+    for target, text in said:
+        time = re.findall(r"about .*hour", text)
+        assert time == re.findall(r"about .*hour", helped[target]), target
+    (processes,) = re.findall(r"\$\(PYTEST\) -n (\d+)", makefile)
+    assert f"`-n {processes}` runs" in guide
+    (in_ci,) = re.findall(r"^make (.+)$", (ROOT / ".ci" / "run").read_text(), re.M)
+    assert f"`make {in_ci}`" in guide
+
+
 def test_the_reference_of_searches_has_the_limits_of_the_code() -> None:
     from dray.model.search import TERMS, TEXT_CHARS
 
