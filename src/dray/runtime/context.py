@@ -128,7 +128,10 @@ class Context:
         # Few bodies ask, so a claim does not carry it.
         found = self._execution.link.backend.jobs.get([self.job_id])
         if not found:
-            raise UnknownJob(f"job {self.job_id} is not there any more; it was deleted")
+            raise UnknownJob(
+                f"job {self.job_id} is not there any more: it was deleted while it ran; "
+                "stop here, its result is discarded"
+            )
         return found[0]
 
     @property
@@ -421,7 +424,9 @@ class Transaction(CleanExit):
 
     def _refuse_twice(self) -> None:
         if self._execution.is_written:
-            raise ConfigError("this job is completed already: it has one completing transaction, not two")
+            raise ConfigError(
+                "this job is completed already: it has one completing transaction; put all its writes into that one"
+            )
 
 
 def parent_results(backend: Backend, job_id: str) -> Mapping[str, Any] | None:

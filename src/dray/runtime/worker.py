@@ -483,7 +483,7 @@ class Worker:
 
     def _refuse_unless_started(self) -> None:
         if not self._has_started:
-            raise ConfigError("this worker has not been started")
+            raise ConfigError("this worker has not been started; call start(), or use it in a with block")
 
 
 def _take_out(hooks: list[T], hook: T) -> None:
