@@ -196,7 +196,15 @@ class QueueInfo:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """A worker, alive or not."""
+    """A worker, alive or not.
+
+    Example:
+
+        >>> with app.worker(concurrency=2):
+        ...     first = app.workers()[0]
+        >>> first.state, first.concurrency
+        ('active', 2)
+    """
 
     id: str
     name: str
