@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import os
 import re
@@ -10,7 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
+
+from tests.server import in_database
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = (ROOT / "docs" / "reference" / "python.md").read_text()
@@ -71,6 +75,27 @@ def test_the_code_about_transactions_runs_as_shown(tmp_path: Path) -> None:
 
     # Two threads print: one may do so between the text and the newline of the other.
     assert sorted(re.findall(r"confirmed \d+", run("page.py", cwd=tmp_path))) == ["confirmed 1", "confirmed 2"]
+
+
+def test_the_code_about_transactions_of_psycopg_runs_as_shown(postgres_server: str) -> None:
+    name = f"page_{os.getpid()}"
+    with psycopg.connect(postgres_server, autocommit=True) as server:
+        server.execute(f"CREATE DATABASE {name}".encode())
+    url = in_database(postgres_server, name)
+    page = (ROOT / "docs" / "how-to" / "enqueue-in-your-transaction.md").read_text()
+    (code,) = re.findall(r"```python title=\"psycopg\"\n(.+?)```", page, re.S)
+    names: dict[str, Any] = {"__name__": "shop"}
+
+    exec(compile(code.replace("postgresql://localhost/shop", url), "shop.py", "exec"), names)
+
+    with psycopg.connect(url) as server:
+        assert server.execute("SELECT customer FROM orders").fetchall() == [("ann",)]
+
+
+def test_the_code_of_the_first_page_runs_as_shown(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.+?)```", (ROOT / "docs" / "index.md").read_text(), re.S)
+    (tmp_path / "page.py").write_text(code)
+    run("page.py", cwd=tmp_path)
 
 
 def test_the_code_of_hooks_and_middleware_runs_as_shown_on_both_databases(url: str) -> None:
@@ -194,6 +219,43 @@ def _documented() -> dict[str, list[str]]:
 def test_a_section_of_the_reference_names_all_that_it_is_about(section: str) -> None:
     shown = _sections()[section]
     assert [name for name in _documented()[section] if name not in shown] == []
+
+
+def _defaults() -> dict[str, dict[str, Any]]:
+    """The defaults of the code, by the section whose table has them."""
+    import dray
+    from dray.model.schedule import Schedule
+    from dray.runtime.worker import Worker
+    from dray.task.options import TaskOptions
+
+    def of(function: Any) -> dict[str, Any]:
+        return {name: each.default for name, each in inspect.signature(function).parameters.items()}
+
+    tasks = {name: each.default for name, each in TaskOptions.__dataclass_fields__.items()}
+    return {
+        "App": of(dray.App.__init__),
+        "Tasks": tasks,
+        "Workers": of(Worker.__init__),
+        "Schedules": {name: each.default for name, each in Schedule.__dataclass_fields__.items()},
+    }
+
+
+@pytest.mark.parametrize("section", _defaults())
+def test_the_reference_has_the_defaults_of_the_code(section: str) -> None:
+    text = re.findall(rf"^## {section}\n(.+?)(?=^## |\Z)", REFERENCE, re.M | re.S)[0]
+    table = text.partition("| option | default | |\n")[2].partition("\n\n")[0]
+    compared: list[str] = []
+    for names, shown in re.findall(r"^\| *(`[^|]+`) *\| *([^|]+?) *\|", table, re.M):
+        for name in re.findall(r"\w+", names):
+            default = _defaults()[section].get(name)
+            if value := re.fullmatch(r"`?(\d+|0o\d+|True|False|None|\(\)|\"\w+\")`?", shown):
+                assert default == ast.literal_eval(value[1]), name
+            elif shown == "none":
+                assert default in (None, ()) or name == "args", name
+            else:
+                continue  # in words
+            compared.append(name)
+    assert len(compared) >= 2
 
 
 def test_the_reference_has_the_limits_of_the_code() -> None:

@@ -145,7 +145,7 @@ class Context:
         return logging.getLogger(f"dray.task.{self._execution.claim.task}")
 
     def progress(self, percent: float | None, message: str | None = None) -> None:
-        """Reports how far it is: ``ctx.progress(50, "half of it")``. The last counts, written twice a second at most."""
+        """How far it is: ``ctx.progress(50, "half of it")``. The last counts, written at most twice a second."""
         if percent is not None:
             percent = float(percent)
             if math.isnan(percent):
