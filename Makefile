@@ -20,8 +20,10 @@ $(VENV)/ready: pyproject.toml
 demo: $(VENV)/ready  ## thousands of jobs, retries, a killed worker and the accounts, on a scratch SQLite file
 	@$(BIN)/dray demo
 
-# Program and Debian package of each: a pooler, networks of a test's own, a compiler for a disk that is slow, a browser.
-TOOLS := pgbouncer=pgbouncer ip=iproute2 cc=gcc cc=libc6-dev chromium-headless-shell=chromium-headless-shell
+# Program and Debian package of each: a pooler, networks of a test's own, a compiler for a disk that is slow, a browser,
+# the two shells for SQL, and what the READMEs of examples ask a server with.
+TOOLS := pgbouncer=pgbouncer ip=iproute2 cc=gcc cc=libc6-dev chromium-headless-shell=chromium-headless-shell \
+	sqlite3=sqlite3 psql=postgresql-client curl=curl
 
 tools:
 	@PATH="$$PATH:/usr/sbin:/sbin"; lacking=; \
@@ -75,7 +77,7 @@ check: $(VENV)/ready  ## style, types, layers, SQL statements, lazy imports
 	@touch $@
 
 docs: .venv-docs/ready  ## the site of the documentation, in site/; a warning is an error
-	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
 	@.venv-docs/bin/python checks/site.py
 	@echo "open site/index.html; with the search: .venv-docs/bin/mkdocs serve"
 

@@ -1,15 +1,13 @@
 """A workflow of 50 downloads and a load, in which one download fails: tolerated first, then retried.
 
-Usage: python examples/etl.py [URL]   (default: a SQLite file in the current directory)
+Its database is the one that DRAY_URL names; else dray.db in the current folder.
 """
 
 from __future__ import annotations
 
-import sys
-
 import dray
 
-app = dray.App(sys.argv[1] if len(sys.argv) > 1 else None, migrate=True)
+app = dray.App(migrate=True)
 down = {7}  # the pages that cannot be reached
 
 

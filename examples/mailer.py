@@ -1,15 +1,13 @@
 """Define a task, enqueue a job and run it in a worker, all in one file.
 
-Usage: python examples/mailer.py [URL]   (default: a SQLite file in the current directory)
+Its database is the one that DRAY_URL names; else dray.db in the current folder.
 """
 
 from __future__ import annotations
 
-import sys
-
 import dray
 
-app = dray.App(sys.argv[1] if len(sys.argv) > 1 else None, migrate=True)
+app = dray.App(migrate=True)
 
 
 @app.task(max_attempts=5, retry=dray.fixed(0.1))

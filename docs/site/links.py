@@ -2,7 +2,7 @@
 
 In the repository such a link leads to the file itself, and on the site there is no file outside docs/. So the files
 that are linked to become pages below ``repository/``, and the links lead there. A link to nothing stays as it is, and
-MkDocs, which is strict, refuses it.
+MkDocs, which is strict, refuses it. ``llms.txt`` is part of the site too, with links to its pages.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from mkdocs.structure.files import File, Files, InclusionLevel
 
 ROOT = Path(__file__).parents[2]
 BELOW = "repository"
+LLMS = "llms.txt"
 _LINK = re.compile(r"(\]\()([^)#:\s]+)(#[^)\s]*)?\)")
+_IMAGE = re.compile(r'(<img src=")([^":]+)(?=")')
 _FENCE = re.compile(r"^```.*?^```", re.M | re.S)
 _LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".json": "json", ".service": "ini"}
 
@@ -24,14 +26,16 @@ _LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".json": "json"
 def on_files(files: Files, config: Any) -> Files:
     """Adds a page for each file outside docs/ that a page links to, and for those that these link to."""
     found: set[str] = set()
-    new = {file.src_uri: file.content_string for file in files.documentation_pages()}
+    new = {f"docs/{file.src_uri}": file.content_string for file in files.documentation_pages()}
+    new[LLMS] = (ROOT / LLMS).read_text()
+    files.append(File.generated(config, LLMS, content=_LINK.sub(_html_link, new[LLMS])))
     while new:
-        targets = {target for place, text in new.items() for target in _outside(f"docs/{place}", text)}
-        new = {}
-        for target in sorted(targets - found):
+        targets = {target for place, text in new.items() for target in _outside(place, text)} - found
+        for target in sorted(targets):
             page, text = _page_of(target), _as_page(target)
             files.append(File.generated(config, page, content=text, inclusion=InclusionLevel.NOT_IN_NAV))
-            new[page] = text
+        # Read as they are in the repository: on the site their links lead elsewhere.
+        new = {target: (ROOT / target).read_text() for target in targets if target.endswith(".md")}
         found |= targets
     return files
 
@@ -66,7 +70,8 @@ def _as_page(target: str) -> str:
     text = path.read_text()
     if path.suffix != ".md":
         return f"{hidden}# {target}\n\n````{_LANGUAGES.get(path.suffix, 'text')}\n{text}````\n"
-    return _LINK.sub(lambda link: _moved_link(target, link), text)
+    text = _IMAGE.sub(lambda image: image[1] + _moved(target, image[2]), text)
+    return _LINK.sub(lambda link: f"{link[1]}{_moved(target, link[2])}{link[3] or ''})", text)
 
 
 def _site_link(place: str, link: re.Match[str]) -> str:
@@ -74,15 +79,22 @@ def _site_link(place: str, link: re.Match[str]) -> str:
     target = _target(f"docs/{place}", link[2])
     if target.startswith(("docs/", "../")) or not (ROOT / target).exists():
         return link[0]
-    return _written(link, f"docs/{place}", f"docs/{_page_of(target)}")
+    return f"{link[1]}{_relative(f'docs/{place}', f'docs/{_page_of(target)}')}{link[3] or ''})"
 
 
-def _moved_link(page: str, link: re.Match[str]) -> str:
+def _moved(page: str, link: str) -> str:
     """A link of a page outside docs/, which on the site is below ``repository/``."""
-    target = _target(page, link[2])
+    target = _target(page, link)
     there = target if target.startswith("docs/") else f"docs/{_page_of(target)}"
-    return _written(link, f"docs/{_page_of(page)}", there)
+    return _relative(f"docs/{_page_of(page)}", there)
 
 
-def _written(link: re.Match[str], page: str, target: str) -> str:
-    return f"{link[1]}{os.path.relpath(target, PurePosixPath(page).parent)}{link[3] or ''})"
+def _html_link(link: re.Match[str]) -> str:
+    """A link of a text file at the top of the site: MkDocs leads none of its links to the built pages."""
+    path = link[2].removeprefix("docs/") if link[2].startswith("docs/") else _page_of(link[2])
+    path = re.sub(r"(^|/)README\.md$", r"\1index.md", path)  # as MkDocs names it
+    return f"{link[1]}{re.sub(r'[.]md$', '.html', path)})"
+
+
+def _relative(page: str, target: str) -> str:
+    return os.path.relpath(target, PurePosixPath(page).parent)

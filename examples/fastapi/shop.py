@@ -1,6 +1,6 @@
 """A shop with FastAPI and SQLAlchemy: an order and the job that confirms it are one transaction.
 
-    pip install 'dray[fastapi,web]' sqlalchemy
+    pip install '.[fastapi,web]' sqlalchemy
     cd examples/fastapi
     uvicorn shop:web                        # the application, with a worker inside and the dashboard at /ops/jobs
     SHOP_WORKER=0 uvicorn shop:web          # or without,

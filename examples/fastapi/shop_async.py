@@ -1,6 +1,6 @@
 """The shop with SQLAlchemy's AsyncSession: aiosqlite, psycopg or asyncpg.
 
-    pip install 'dray[fastapi]' 'sqlalchemy[asyncio]' aiosqlite uvicorn
+    pip install '.[fastapi]' 'sqlalchemy[asyncio]' aiosqlite uvicorn
     cd examples/fastapi
     uvicorn shop_async:web
 

@@ -1,6 +1,6 @@
 """The shop with asyncpg alone, on PostgreSQL.
 
-    pip install 'dray[fastapi,postgres]' asyncpg uvicorn
+    pip install '.[fastapi,postgres]' asyncpg uvicorn
     cd examples/fastapi
     SHOP_URL=postgresql://user:password@host/shop uvicorn shop_asyncpg:web
 

@@ -1,6 +1,6 @@
 """The shop with SQLModel.
 
-    pip install 'dray[fastapi]' sqlmodel uvicorn
+    pip install '.[fastapi]' sqlmodel uvicorn
     cd examples/fastapi
     uvicorn shop_sqlmodel:web
 

@@ -1,6 +1,6 @@
 """A shop with Flask, made by a factory: bodies have its application context, and its command line runs Dray.
 
-    pip install 'dray[flask,web]'
+    pip install '.[flask,web]'
     cd examples/flask
     flask --app shop run                    # the application, with the dashboard at /ops/jobs
     flask --app shop dray worker            # in another terminal: runs the jobs

@@ -1,37 +1,42 @@
 """A report every night at three, for the day that has ended, however late it runs.
 
-Usage: python report.py [URL]   (default: a SQLite file in the current directory)
+Its database is the one that DRAY_URL names; else dray.db in the current folder.
 """
 
 from __future__ import annotations
 
-import sys
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import dray
+from dray.testing import clock, database, drain
 
-app = dray.App(sys.argv[1] if len(sys.argv) > 1 else None, migrate=True)
+app = dray.App(migrate=True)
 ZONE = ZoneInfo("Europe/Berlin")
 
 
 @app.task(max_attempts=5, timeout=600)
-def report(ctx: dray.Context, team: str = "all") -> str:
-    """Reports on the day before its slot. A job that was started by hand has none, and takes the last one."""
-    at = (ctx.slot or app.job(ctx.job_id).created_at).astimezone(ZONE)
-    return f"{team}: {(at - timedelta(days=1)):%A}"
+def report(ctx: dray.Context) -> str:
+    """Reports on the day before its slot. A job that was started by hand has no slot, and takes the current time."""
+    at = (ctx.slot or datetime.now(UTC)).astimezone(ZONE)
+    return f"{at:%d %b %H:%M %Z}: report on {at - timedelta(days=1):%A}"
 
 
-def main() -> None:
-    with app:
-        app.schedule("nightly", report, cron="0 3 * * *", tz=ZONE.key, misfire="all", misfire_limit=7, overlap="skip")
-        (schedule,) = app.schedules()
-        print(f"{schedule.name}: {schedule.rule}, {len(schedule.next(3))} slots ahead")
+def declare() -> None:
+    app.schedule("nightly", report, cron="0 3 * * *", tz=ZONE.key, misfire="all", misfire_limit=7)
 
-        job = app.run_schedule("nightly")  # not to wait for the night
-        app.worker().run_until_idle()
-        print(str(job.result()).partition(":")[0], job.schedule)
+
+def show_missed_nights() -> None:
+    """In a scratch database, on a clock that is moved: three nights pass without a worker, one of them short."""
+    with database(app), clock(app, at=datetime(2027, 3, 26, 12, tzinfo=UTC)) as time:
+        declare()
+        time.advance(timedelta(days=3))
+        drain(app, delays=False)
+        for job in reversed(app.jobs(task=report)):
+            print(job.result())
 
 
 if __name__ == "__main__":
-    main()
+    with app:
+        show_missed_nights()
+        declare()  # in the database of the App

@@ -1,18 +1,17 @@
 """An outbox with PostgreSQL: orders and the messages about them commit together, and each message is delivered.
 
-Usage: python outbox.py postgresql://user@host/db
+Its database is the one that DRAY_URL names: postgresql://user@host/db.
 """
 
 from __future__ import annotations
 
-import sys
+import os
 
 import psycopg
 
 import dray
 
-URL = sys.argv[1]
-app = dray.App(URL)
+app = dray.App(migrate=True)
 delivered: dict[str, str] = {}  # stands for another service, which knows idempotency keys
 
 
@@ -30,9 +29,8 @@ def place(connection: psycopg.Connection[tuple[int]], customer: str, *, cents: i
 
 
 def main() -> None:
-    address = URL.partition("&schema=")[0]
-    app.init()
-    with app, psycopg.connect(address, autocommit=True) as connection:
+    with app, psycopg.connect(os.environ["DRAY_URL"].partition("&schema=")[0], autocommit=True) as connection:
+        app.init()
         connection.execute("CREATE TEMPORARY TABLE orders (customer text, cents integer CHECK (cents > 0))")
         place(connection, "ann", cents=1250)
         try:

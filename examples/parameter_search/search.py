@@ -1,16 +1,16 @@
 """A search for the best parameters, on all cores: each trial runs in a child process and can be killed.
 
-Usage: python search.py [URL]   (default: a SQLite file in the current directory)
+Its database is the one that DRAY_URL names; else dray.db in the current folder.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 
 import dray
 
-app = dray.App(sys.argv[1] if len(sys.argv) > 1 else None, migrate=True)
+app = dray.App(migrate=True)
+GRID = [(depth, rate) for depth in (2, 3, 4) for rate in (0.1, 0.5)]
 
 
 @app.task(runner="process", timeout=60, max_attempts=2, retry=0)
@@ -22,11 +22,12 @@ def trial(depth: int, rate: float) -> float:
 
 
 def main() -> None:
-    grid = [(depth, rate) for depth in (2, 3, 4) for rate in (0.1, 0.5)]
     with app:
-        jobs = trial.enqueue_many(grid)
+        # Unique for a week, also once it has ended: a second run of this program gets the same jobs.
+        jobs = trial.using(unique=True, unique_for=7 * 86400).enqueue_many(GRID)
+        print(f"{sum(not job.duplicate for job in jobs)} of {len(jobs)} trials are new")
         app.worker(concurrency=2).run_until_idle()
-        ended = {call: job.refresh() for call, job in zip(grid, jobs, strict=True)}
+        ended = {call: job.refresh() for call, job in zip(GRID, jobs, strict=True)}
 
         losses = {call: job.result() for call, job in ended.items() if job.state == "completed"}
         best = min(losses, key=lambda call: losses[call])

@@ -1,16 +1,15 @@
 """A data pipeline as a workflow: extract, then clean and count at the same time, then load.
 
-Usage: python pipeline.py [URL]   (default: a SQLite file in the current directory)
+Its database is the one that DRAY_URL names; else dray.db in the current folder.
 """
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 
 import dray
 
-app = dray.App(sys.argv[1] if len(sys.argv) > 1 else None, migrate=True)
+app = dray.App(migrate=True)
 
 _VALUE = "?" if app.url.startswith("sqlite") else "%s"
 INSERT = f"INSERT INTO totals VALUES ({_VALUE}, {_VALUE}, {_VALUE})"

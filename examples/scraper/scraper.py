@@ -1,18 +1,17 @@
 """Fetches many pages with coroutines, within limits for each host, and reports progress; goes on after a stop.
 
-Usage: python scraper.py [URL]   (default: a SQLite file in the current directory)
+Its database is the one that DRAY_URL names; else dray.db in the current folder.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections import Counter
 from datetime import timedelta
 
 import dray
 
-app = dray.App(sys.argv[1] if len(sys.argv) > 1 else None, migrate=True)
+app = dray.App(migrate=True)
 HOSTS = ("news.example", "shop.example", "wiki.example")  # they stand for web sites
 PAGES = [(host, f"/page/{n}") for host in HOSTS for n in range(1, 11)]
 requests: Counter[str] = Counter()

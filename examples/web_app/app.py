@@ -1,13 +1,13 @@
 """A web application (WSGI, standard library) that places orders and enqueues their mails in one transaction.
 
-Usage: python app.py [PATH]   (default: shop.db in the current directory)
+Orders and jobs are in one database: shop.db in the current folder. PORT is the port it listens on, 8000 by default.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
-import sys
 from collections.abc import Iterable
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ import dray
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
-PATH = sys.argv[1] if len(sys.argv) > 1 else "shop.db"
+PATH = "shop.db"
 app = dray.App(f"sqlite:///{PATH}")
 
 
@@ -46,7 +46,7 @@ def serve(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[b
         start_response("400 Bad Request", [("Content-Type", "text/plain")])
         return [f"{type(error).__name__}: {error}\n".encode()]
     start_response("201 Created", [("Content-Type", "application/json")])
-    return [json.dumps({"order": order, "job": job}).encode()]
+    return [json.dumps({"order": order, "job": job}).encode(), b"\n"]
 
 
 def make_tables() -> None:
@@ -59,5 +59,6 @@ def make_tables() -> None:
 
 if __name__ == "__main__":
     make_tables()
-    with app.worker(queues=["mail"]), make_server("127.0.0.1", 8000, serve) as server:
+    with make_server("127.0.0.1", int(os.environ.get("PORT", "8000")), serve) as server:
+        print(f"orders: http://127.0.0.1:{server.server_port}/orders", flush=True)
         server.serve_forever()

@@ -142,7 +142,9 @@ def _text(name: str, value: object) -> str:
     try:
         return quote(text, safe="")
     except UnicodeEncodeError:
-        raise ConfigError(f"the parameter {name} of a PostgreSQL connection cannot be written in UTF-8") from None
+        raise ConfigError(
+            f"the parameter {name} of a PostgreSQL connection is not text in UTF-8; write it again"
+        ) from None
 
 
 def _refuse_others(scheme: str) -> None:
@@ -155,7 +157,7 @@ def _refuse_others(scheme: str) -> None:
         )
     if scheme.partition("+")[0] in _OTHERS:
         raise ConfigError(
-            f"{scheme[:40]}:// is no database address that Dray knows: it runs on SQLite (sqlite:///file.db) and on "
+            f"{scheme[:40]}:// is no database address that Dray knows; use SQLite (sqlite:///file.db) or "
             "PostgreSQL (postgresql://user@host/db)"
         )
 

@@ -161,7 +161,7 @@ class Schedules:
         task_name, args = self._call(of, task, given.get("args", {}))
         checked = {key: check(f"{of}: {key}", given[key]) for key, check in _CHECKS.items() if key in given}
         if "misfire_limit" in given and checked.get("misfire") != Misfire.ALL:
-            raise ConfigError(f'{of}: misfire_limit means nothing without misfire="all"')
+            raise ConfigError(f'{of}: misfire_limit means nothing without misfire="all"; add that, or leave it out')
         return _wanted(name, task_name, rule, args=args, **checked)
 
     def _call(self, of: str, task: Any, args: Any) -> tuple[str, str]:

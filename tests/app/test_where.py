@@ -35,7 +35,7 @@ def test_a_plain_script_sees_once_where_its_new_file_is(here: Path) -> None:
     said = [subprocess.run(script, capture_output=True, text=True, check=True).stderr for _ in range(2)]
 
     assert said == [
-        f"{here}/dray.db: this database is new; App() was given no address, and DRAY_URL is not set\n",
+        f"created {here}/dray.db (App() has no address, and DRAY_URL is not set)\n",
         "",
     ]
 

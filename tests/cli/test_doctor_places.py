@@ -77,7 +77,7 @@ def code_of(url: str, tmp_path: Path) -> int:
         ({"python": (3, 14, 0)}, "python", "ok", "Python 3.14.0"),
         ({"python": (3, 15, 0)}, "python", "note", "newer than those that Dray is tested on (3.11 to 3.14)"),
         ({"sqlite": (3, 36, 0)}, "sqlite", "failed", "SQLite 3.36.0 is too old: Dray needs 3.37"),
-        ({"sqlite": (3, 51, 2)}, "sqlite", "warning", "before 3.51.3 two connections"),
+        ({"sqlite": (3, 51, 2)}, "sqlite", "warning", "fixed in 3.51.3: two connections"),
         ({"sqlite": (3, 51, 3)}, "sqlite", "ok", "SQLite 3.51.3"),
     ],
 )

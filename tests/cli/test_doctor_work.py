@@ -84,7 +84,7 @@ def test_a_worker_that_was_killed_is_found_dead(shell: Shell) -> None:
             lambda: text if (each := found(shell.url, "dead-workers"))[0] == "warning" and (text := each[1]) else 0
         )
 
-    assert said == "1 worker ended without a word, and no worker has taken over: the-killed"
+    assert said == "1 worker died without deregistering, and no worker has taken over: the-killed"
 
 
 def test_a_job_in_the_hands_of_a_worker_that_has_ended_is_found(app: App, monkeypatch: pytest.MonkeyPatch) -> None:

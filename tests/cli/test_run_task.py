@@ -268,7 +268,7 @@ def test_an_unknown_task_is_not_found_and_those_like_it_are_named(here: Shell) -
 def test_a_timeout_stops_it(here: Shell, task: str) -> None:
     done = here.try_("run", task, "seconds=3600", "--timeout", "200ms")
 
-    assert (done.code, done.err) == (4, f"dray: {task} has not ended within 200ms\n")
+    assert (done.code, done.err) == (4, f"dray: {task} has not ended within 200ms; give it more time (--timeout)\n")
 
 
 def test_a_body_that_does_not_stop_ends_with_the_process(here: Shell) -> None:

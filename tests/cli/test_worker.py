@@ -43,7 +43,7 @@ def test_it_warns_once_for_each_file_of_a_sqlite_that_can_damage_it(shell: Shell
     first, second = shell("worker", "--burst").err, shell("worker", "--burst").err
 
     is_unsafe = url.startswith("sqlite") and sqlite3.sqlite_version_info < trust.SAFE
-    warning = f"warning dray: SQLite {sqlite3.sqlite_version}: before 3.51.3 two connections"
+    warning = f"warning dray: SQLite {sqlite3.sqlite_version} has a rare bug, fixed in 3.51.3: two connections"
     assert (warning in first) is is_unsafe
     assert "before 3.51.3" not in silent + second
 

@@ -5,8 +5,9 @@
 - A ``console`` block has commands after ``$``, and what they print, on a terminal of 100 columns. That is compared,
   except for ids, times, durations, process ids and spaces. A line ``…`` stands for any number of lines. Ids are those
   that the page has shown before: a command gets the real one.
-- ``dray worker`` runs until the page ends; what the page shows of it has to be in what it has said by then, in this
-  order. What installs, serves on a fixed port or needs a person is not run.
+- ``dray worker`` runs until the text says "Stop the worker … with Ctrl-C", or until the last page has ended; what the
+  page shows of it has to be in what it has said by then, in this order. So do the commands that `serves` names, once
+  they have printed the first line that is shown. What installs or needs a person is not run.
 - ``toml`` and ``ini`` blocks with a title are files too. Everything else is to be read.
 
 ``DRAY_WRITE_DOCS=1 pytest tests/docs`` puts what commands print into the pages.
@@ -18,6 +19,7 @@ import getpass
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -36,6 +38,7 @@ SHOWN_USER = "anna"  # and for the person who plays them
 WRITES = bool(os.environ.get("DRAY_WRITE_DOCS"))
 
 _BLOCK = re.compile(r"^( *)```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^\1```$", re.M | re.S)
+_STOP = re.compile(r"\b[Ss]top the worker\b[^.:]*\bCtrl-C\b")
 NOT_PLAYED = ("web", "mcp", "top", "dev", "demo", "bench", "import")  # but in test_long_commands.py
 ELSEWHERE = "db.example.com"  # what pages show for a server; a command is run if `replace` has another for it
 _NOT_RUN = (  # they need a network, a port, a person, another system, or much time
@@ -74,21 +77,36 @@ class Player:
     names: dict[str, Any] = field(default_factory=lambda: {"__name__": "shop"})
     replace: tuple[tuple[str, str], ...] = ()  # in the page's code: an address, mostly
     ids: dict[str, str] = field(default_factory=dict[str, str])  # as pages show them, and as they are
+    serves: tuple[str, ...] = ()  # commands that run until the page ends
     _running: list[tuple[Forked, list[str]]] = field(default_factory=list[tuple[Forked, list[str]]])
+    _read_to: int = 0
 
     def play(self) -> None:
-        text = text_of(self.page)
+        self.play_all(self.page)
+
+    def play_all(self, *pages: str) -> None:
+        """Plays pages that a reader reads one after the other: a worker runs on from page to page."""
         with ExitStack() as stack:
-            played = _BLOCK.sub(lambda block: self._block(block, stack), text)
-            for process, shown in self._running:
-                process.terminate()
-                process.wait(PATIENCE)
-                said = (process.stderr.read() if process.stderr else "").splitlines()
-                assert _is_within(shown, self._seen("\n".join(said)).splitlines()), (shown, said)
-        if WRITES:
-            (ROOT / self.page).write_text(self._real_ids(played))
+            for page in pages:
+                self.page, self._read_to = page, 0
+                played = _BLOCK.sub(lambda block: self._block(block, stack), text_of(page))
+                if WRITES:
+                    (ROOT / page).write_text(self._real_ids(played))
+            self._stop(signal.SIGTERM)
+
+    def _stop(self, number: int) -> None:
+        """Stops the workers, and compares what they have said."""
+        for process, shown in self._running:
+            os.kill(process.pid, number)
+            process.wait(PATIENCE)
+            said = (process.stderr.read() if process.stderr else "").splitlines()
+            assert _is_within(shown, self._seen("\n".join(said)).splitlines()), (shown, said)
+        self._running.clear()
 
     def _block(self, block: re.Match[str], stack: ExitStack) -> str:
+        if _STOP.search(" ".join(block.string[self._read_to : block.start()].split())):
+            self._stop(signal.SIGINT)
+        self._read_to = block.end()
         indent, language, title, body = block.groups()
         code = re.sub(f"^{indent}", "", body, flags=re.M)
         for old, new in self.replace:
@@ -121,6 +139,10 @@ class Player:
             if command.startswith(_NOT_RUN) or ELSEWHERE in command:
                 played += f"$ {typed}\n{shown}"
                 continue
+            if command in self.serves:
+                self._serve(command, shown.splitlines()[0], stack)
+                played += f"$ {typed}\n{shown}"
+                continue
             if re.match(r"dray worker\b(?!.*--(burst|once|help))", real):
                 self._start(real.split()[1:], shown.splitlines(), stack)
                 played += f"$ {typed}\n{self._real_ids(shown) if WRITES else shown}"
@@ -144,12 +166,11 @@ class Player:
             ended = self.shell.on_terminal(*words[1:])
             assert ended.code == 0 or not must_succeed, f"{self.page}: $ {command}\n{ended.out}"
             return _left_on_screen(ended.out)
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         done = subprocess.run(
             command,
             shell=True,
             cwd=self.shell.folder,
-            env={**self.shell.environment, "PATH": path},
+            env=self._environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -159,11 +180,25 @@ class Player:
         assert done.returncode == 0 or not must_succeed, f"{self.page}: $ {command}\n{done.stdout}"
         return done.stdout
 
+    @property
+    def _environment(self) -> dict[str, str]:
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        return {**self.shell.environment, "PATH": path}
+
+    def _serve(self, command: str, first: str, stack: ExitStack) -> None:
+        """Starts a server, and waits until it says that it listens."""
+        words = [sys.executable, *shlex.split(command)[1:]] if command.startswith("python ") else shlex.split(command)
+        with (self.shell.folder.parent / "served").open("w") as said:
+            process = subprocess.Popen(words, cwd=self.shell.folder, env=self._environment, stdout=said, stderr=said)
+        stack.callback(process.wait, PATIENCE)
+        stack.callback(process.kill)
+        until(lambda: normal(first) in map(normal, Path(said.name).read_text().splitlines()))
+
     def _start(self, words: list[str], shown: list[str], stack: ExitStack) -> None:
         process = stack.enter_context(self.shell.background(*words))
         self._running.append((process, shown))
         expected = int((re.findall(r"--processes (\d+)", " ".join(words)) or ["1"])[0])
-        until(lambda: len(self.shell("workers").rows) >= expected)
+        until(lambda: len(self.shell.try_("workers").rows) >= expected)
 
     def _seen(self, text: str) -> str:
         """What was printed, as a page shows it."""

@@ -12,28 +12,42 @@ import asyncio
 import doctest
 import inspect
 import re
+import sqlite3
 from collections.abc import Generator, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
+import psycopg
 import pytest
 
 import dray
 from dray import testing
-from dray.ops.listing import QueueInfo, Stats
+from dray.app_interface import core_of
+from dray.ops.limits import LimitInfo
+from dray.ops.listing import QueueInfo, Stats, WorkerInfo
 from dray.runtime.worker import Worker
 from dray.schedules import ScheduleInfo
 from dray.task.task import Enqueuer
+from dray.testing.moving import ClockControl
 
 NOT_SHOWN = {"MoveError"}  # only `dray db move` raises it
 PUBLIC: dict[str, Any] = {
     **{name: getattr(dray, name) for name in dray.__all__ if name not in NOT_SHOWN},
     **{name: getattr(testing, name) for name in testing.__all__},
     "Worker": Worker,
+    "WorkerInfo": WorkerInfo,
+    "LimitInfo": LimitInfo,
+    "ClockControl": ClockControl,
 }
-CLASSES = (dray.App, dray.Task, dray.Job, dray.Run, dray.Workflow, dray.Access, ScheduleInfo, QueueInfo, Stats)
+CLASSES = (
+    *(dray.App, dray.Task, dray.Job, dray.Run, dray.Workflow, dray.Access, ScheduleInfo, QueueInfo, Stats, Worker),
+    ClockControl,
+)
+INNER = {"condition", "completion"}  # for probes, and for ctx.transaction()
+COMPLETING = ("transaction", "complete", "acomplete")  # members of a Context that end its job
 # What the reference lists of a task; the rest is for workers.
 OF_TASKS = ("enqueue", "aenqueue", "enqueue_many", "aenqueue_many", "name", "using")
 
@@ -85,13 +99,68 @@ def test_the_example_of_a_public_name_runs(
 def test_the_examples_of_a_class_run_in_their_order(of: type, names: dict[str, Any]) -> None:
     names |= _handles(names["app"], names["add"], names["fail"])
 
-    for name, member in _members(of):
-        examples = list(_examples(name, inspect.getdoc(member) or ""))
-        assert examples, (
-            f"the docstring of {of.__name__}.{name} has no example: code in double backticks that uses it"
-        )
-        for example in examples:
-            _run(example, names)
+    with ExitStack() as stack:
+        if of is Worker:
+            names["worker"] = stack.enter_context(names["app"].worker(concurrency=2))
+        elif of is ClockControl:
+            names["time"] = stack.enter_context(testing.clock(names["app"], at=datetime(2030, 1, 1, tzinfo=UTC)))
+        for name, member in _members(of):
+            _run_all(of, name, member, names)
+
+
+def _run_all(of: type, name: str, member: Any, names: dict[str, Any]) -> None:
+    for example in _shown(of, name, member):
+        _run(example, names)
+
+
+def _shown(of: type, name: str, member: Any) -> list[str]:
+    examples = list(_examples(name, inspect.getdoc(member) or ""))
+    assert examples, f"the docstring of {of.__name__}.{name} has no example: code in double backticks that uses it"
+    return examples
+
+
+def test_the_examples_of_a_context_run_inside_bodies(names: dict[str, Any]) -> None:
+    app: dray.App = names["app"]
+    ran: list[str] = []
+
+    @app.task(name="total")
+    def total(ctx: dray.Context, a: int) -> None:
+        for name, member in _members(dray.Context):
+            if name not in COMPLETING:
+                _run_all(dray.Context, name, member, {**names, "ctx": ctx})
+                ran.append(name)
+
+    @app.task(name="finish")
+    def finish(ctx: dray.Context, name: str) -> None:
+        with _connected(app) as connection:
+            _run_all(dray.Context, name, getattr(dray.Context, name), {**names, "ctx": ctx, "connection": connection})
+        ran.append(name)
+
+    wf = app.workflow("totals")
+    left = wf.add(names["add"], 1, 2, step="left")
+    wf.add(total.using(headers={"request_id": "7f3a"}), 1, after=[left])
+    run = wf.enqueue()
+    jobs = [finish.enqueue(name) for name in COMPLETING if name != "acomplete"]
+    app.worker(concurrency=1).run_until_idle()  # Python 3.11 may not compile in two threads at the same time
+
+    assert (run.state, run.counts["completed"]) == ("completed", 3), [job.error for job in run.jobs()]
+    assert [(job.refresh().state, job.error) for job in jobs] == [("completed", None)] * 2
+    # It needs an asynchronous connection, which tests/backends/test_join_async.py has; here it is only read.
+    for example in _shown(dray.Context, "acomplete", dray.Context.acomplete):
+        compile(example, "acomplete", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    assert {*ran, "acomplete"} == {name for name, _ in _members(dray.Context)}
+
+
+@contextmanager
+def _connected(app: dray.App) -> Generator[Any]:
+    """A connection of the user's own, in a transaction that is committed."""
+    if app.url.startswith("sqlite"):
+        with closing(sqlite3.connect(core_of(app).settings.url.removeprefix("sqlite:///"))) as file, file:
+            yield file
+    else:
+        address, _, schema = core_of(app).settings.url.partition("&schema=")
+        with psycopg.connect(address, options=f"-c search_path={schema}") as server:
+            yield server
 
 
 def _handles(app: dray.App, add: dray.Task[[int, int], int], fail: dray.Task[[], None]) -> dict[str, Any]:
@@ -133,7 +202,9 @@ def _members(of: type) -> Iterator[tuple[str, Any]]:
         yield from ((name, getattr(Enqueuer, name, None) or getattr(of, name)) for name in OF_TASKS)
         return
     kinds = FunctionType | property
-    yield from ((name, each) for name, each in vars(of).items() if name[0] != "_" and isinstance(each, kinds))
+    for name, each in vars(of).items():
+        if name[0] != "_" and isinstance(each, kinds) and name not in INNER:
+            yield name, each
 
 
 def _examples(name: str, text: str) -> Iterator[str]:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 from dray import errors
 
 SOURCE = Path(errors.__file__).parent
@@ -18,7 +20,25 @@ RAISED = {*OURS, "Failure", "TypeError", "ValueError"} - {"JobEnded", "JobFailed
 UNKIND = re.compile(
     r"\b(?:invalid|illegal|bad|oops|sorry|please|fatal|unexpected|somebody|anew|whoever|so many)\b|!$", re.I
 )
-ADVICE = re.compile(r"[;:`(=]|\b(?:must|cannot|at most|at least|not|no|use|write|Import)\b")
+# What a reader can do: after a sign or a word that leads to it; an option or code; or what would have been right.
+VERBS = (
+    "add|allow|ask|await|begin|call|cancel|change|check|choose|close|commit|connect|copy|count|"
+    "create|declare|delete|do not|end|enqueue|fork|free|give|grant|import|install|keep|leave|let|"
+    "list|log|look|make|mark|mend|move|name|narrow|open|pass|pause|pip install|point|put|quote|raise|"
+    "read|register|remove|restore|resume|retry|return|run|say|see|set|shorten|split|start|stop|store|"
+    "take|try|turn|unset|upgrade|use|wait|write"
+)
+NEXT = re.compile(
+    rf"`|--\w|(?:^|[;:,.…] |\(|\b(?:and|or|then|else|first|only|instead) )(?:{VERBS})\b"
+    r"|\b(?:must|has to|have to|needs?|expected|at most|at least|takes|one of|known|may be|can be|only)\b"
+    r"|\blists (?:its|them)|\bshows its|\b(?:arguments|parameters|filters) are …|\bit has …$|; steps wait for"
+    r"|\bused here\. …"
+    r"|\b\w+ [^;]*, not (?:…|a\b|by …)",
+    re.I,
+)
+CARRIED = re.compile(
+    r"(?:[:;,.(] |^|^…+ |\band )…\)?(?:; nothing was enqueued)?$"
+)  # ends with what another message says
 NAMES = (
     "PostgreSQL",
     "SQLite",
@@ -84,11 +104,31 @@ def test_messages_are_one_sentence_that_other_text_can_stand_around() -> None:
     assert odd == []
 
 
+def _says_what_to_do(text: str) -> bool:
+    return bool(NEXT.search(text) or CARRIED.search(text))
+
+
 def test_every_message_to_programs_says_what_to_do_or_what_would_be_right() -> None:
-    """After a semicolon or colon, in code, or as what must be. Not those between Dray's own processes."""
+    """Those between Dray's own processes, and of values by their place, are for other tests."""
     lacking = [
         each
         for each in TO_PROGRAMS
-        if each.kind in OURS - {"PayloadError"} and "… …" not in each.text and not ADVICE.search(each.text)
+        if each.kind in {*OURS, "Failure"} - {"PayloadError"} and not _says_what_to_do(each.text)
     ]
     assert lacking == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "this worker has not been started",
+        "no workflow has the id …",
+        "…: the address has a part that PostgreSQL does not know",
+        "DATABASES[…] has no NAME",
+        "cron … never comes: there is no such day and time in … or elsewhere",
+        "…: there is no such file (nothing was moved)",
+        "the worker has not started within … s",
+    ],
+)
+def test_a_message_without_a_next_step_is_found(text: str) -> None:
+    assert not _says_what_to_do(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import os
 import re
@@ -10,7 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
+
+from tests.server import in_database
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = (ROOT / "docs" / "reference" / "python.md").read_text()
@@ -20,27 +24,6 @@ def run(*words: str, cwd: Path = ROOT) -> str:
     done = subprocess.run([sys.executable, *words], cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def test_the_example_retries_and_succeeds(empty_url: str) -> None:
-    said = run("examples/mailer.py", empty_url)
-
-    assert said.splitlines() == [
-        "sent to ann@example.com",
-        "attempt 1: error",
-        "attempt 2: completed",
-        "log: sent to ann@example.com",
-    ]
-
-
-def test_the_workflow_example_tolerates_a_failure_and_retries_it(empty_url: str) -> None:
-    said = run("examples/etl.py", empty_url)
-
-    assert said.splitlines() == [
-        "completed: loaded 49 pages, 1 failed",
-        "page-7: ConnectionError: page 7 is down",
-        "completed: loaded 50 pages",
-    ]
 
 
 def test_the_workflow_of_the_how_to_runs_as_shown(tmp_path: Path) -> None:
@@ -94,6 +77,27 @@ def test_the_code_about_transactions_runs_as_shown(tmp_path: Path) -> None:
     assert sorted(re.findall(r"confirmed \d+", run("page.py", cwd=tmp_path))) == ["confirmed 1", "confirmed 2"]
 
 
+def test_the_code_about_transactions_of_psycopg_runs_as_shown(postgres_server: str) -> None:
+    name = f"page_{os.getpid()}"
+    with psycopg.connect(postgres_server, autocommit=True) as server:
+        server.execute(f"CREATE DATABASE {name}".encode())
+    url = in_database(postgres_server, name)
+    page = (ROOT / "docs" / "how-to" / "enqueue-in-your-transaction.md").read_text()
+    (code,) = re.findall(r"```python title=\"psycopg\"\n(.+?)```", page, re.S)
+    names: dict[str, Any] = {"__name__": "shop"}
+
+    exec(compile(code.replace("postgresql://localhost/shop", url), "shop.py", "exec"), names)
+
+    with psycopg.connect(url) as server:
+        assert server.execute("SELECT customer FROM orders").fetchall() == [("ann",)]
+
+
+def test_the_code_of_the_first_page_runs_as_shown(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.+?)```", (ROOT / "docs" / "index.md").read_text(), re.S)
+    (tmp_path / "page.py").write_text(code)
+    run("page.py", cwd=tmp_path)
+
+
 def test_the_code_of_hooks_and_middleware_runs_as_shown_on_both_databases(url: str) -> None:
     page = (ROOT / "docs" / "how-to" / "use-hooks-and-middleware.md").read_text()
     code = "".join(re.findall(r"```python\n(.+?)```", page, re.S)).replace('"sqlite:///shop.db"', repr(url))
@@ -139,7 +143,9 @@ def test_the_generated_reference_has_every_public_name() -> None:
     page = (ROOT / "docs" / "reference" / "api.md").read_text()
     shown = {path.rpartition(".")[2] for path in re.findall(r"^::: (dray\.[\w.]+)$", page, re.M)}
     errors = {name for name in dray.__all__ if name in vars(dray.errors)}  # all of them are in one entry
-    assert {*dray.__all__, *testing.__all__} - errors - shown == set()
+    returned = {"Attempt", "AttemptError", "LogLine", "Progress", "ScheduleInfo", "Stats", "QueueInfo", "WorkerInfo"}
+    made = {"Worker", "LimitInfo", "ClockControl", "Context"}
+    assert {*dray.__all__, *testing.__all__, *returned, *made} - errors - shown == set()
     assert "errors" in shown
 
 
@@ -215,6 +221,43 @@ def test_a_section_of_the_reference_names_all_that_it_is_about(section: str) -> 
     assert [name for name in _documented()[section] if name not in shown] == []
 
 
+def _defaults() -> dict[str, dict[str, Any]]:
+    """The defaults of the code, by the section whose table has them."""
+    import dray
+    from dray.model.schedule import Schedule
+    from dray.runtime.worker import Worker
+    from dray.task.options import TaskOptions
+
+    def of(function: Any) -> dict[str, Any]:
+        return {name: each.default for name, each in inspect.signature(function).parameters.items()}
+
+    tasks = {name: each.default for name, each in TaskOptions.__dataclass_fields__.items()}
+    return {
+        "App": of(dray.App.__init__),
+        "Tasks": tasks,
+        "Workers": of(Worker.__init__),
+        "Schedules": {name: each.default for name, each in Schedule.__dataclass_fields__.items()},
+    }
+
+
+@pytest.mark.parametrize("section", _defaults())
+def test_the_reference_has_the_defaults_of_the_code(section: str) -> None:
+    text = re.findall(rf"^## {section}\n(.+?)(?=^## |\Z)", REFERENCE, re.M | re.S)[0]
+    table = text.partition("| option | default | |\n")[2].partition("\n\n")[0]
+    compared: list[str] = []
+    for names, shown in re.findall(r"^\| *(`[^|]+`) *\| *([^|]+?) *\|", table, re.M):
+        for name in re.findall(r"\w+", names):
+            default = _defaults()[section].get(name)
+            if value := re.fullmatch(r"`?(\d+|0o\d+|True|False|None|\(\)|\"\w+\")`?", shown):
+                assert default == ast.literal_eval(value[1]), name
+            elif shown == "none":
+                assert default in (None, ()) or name == "args", name
+            else:
+                continue  # in words
+            compared.append(name)
+    assert len(compared) >= 2
+
+
 def test_the_reference_has_the_limits_of_the_code() -> None:
     from dray import codec
     from dray.instants import DAY
@@ -239,17 +282,26 @@ def test_the_reference_has_the_limits_of_the_code() -> None:
     assert [figure for figure in figures if figure not in section] == []
 
 
+def test_the_guide_for_contributors_agrees_with_the_makefile() -> None:
+    guide, makefile = (ROOT / "CONTRIBUTING.md").read_text(), (ROOT / "Makefile").read_text()
+    helped = dict(re.findall(r"^([a-z-]+):.*?## (.+)$", makefile, re.M))
+    said = re.findall(r"^\$ make ([a-z-]+) +# (.+)$", guide, re.M)
+
+    assert {"check", "test", "docs", "bench", "compare", "soak"} <= {target for target, _ in said}
+    for target, text in said:
+        time = re.findall(r"about .*hour", text)
+        assert time == re.findall(r"about .*hour", helped[target]), target
+    (processes,) = re.findall(r"\$\(PYTEST\) -n (\d+)", makefile)
+    assert f"`-n {processes}` runs" in guide
+    (in_ci,) = re.findall(r"^make (.+)$", (ROOT / ".ci" / "run").read_text(), re.M)
+    assert f"`make {in_ci}`" in guide
+
+
 def test_the_reference_of_searches_has_the_limits_of_the_code() -> None:
     from dray.model.search import TERMS, TEXT_CHARS
 
     page = (ROOT / "docs" / "reference" / "search.md").read_text()
     assert f"at most {TEXT_CHARS:,} characters and {TERMS} terms" in page
-
-
-def test_links_between_the_docs_lead_somewhere() -> None:
-    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
 def test_llms_txt_lists_every_page_by_its_title() -> None:

@@ -121,7 +121,7 @@ def _sqlalchemy_refuses(given: object) -> Generator[None]:
     except _loaded("sqlalchemy.exc", "SQLAlchemyError") as error:
         said = str(error).partition("\n")[0]
         raise ConfigError(
-            f"{_kind(given)} gives no connection in an open transaction: {said} (of a session with several engines "
+            f"{_kind(given)} gives no connection in an open transaction: {said} (of a session with several engines, "
             "pass the connection to the App's database: session.connection(bind_arguments=…))"
         ) from error
 

@@ -79,7 +79,7 @@ class Watch(ABC):
         if self._forked:
             raise ForkedConnection(f"{self._place}: this watch is the parent process's; make another one here")
         if self._closed:
-            raise StorageError(f"{self._place}: this watch is closed")
+            raise StorageError(f"{self._place}: this watch is closed; make another one")
 
 
 class Bell:

@@ -209,7 +209,8 @@ def _imported(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and name.split(".")[: error.name.count(".") + 1] == error.name.split("."):
             where = f"looked in {Path.cwd()} and on Python's path"
-            raise Failure(f"there is no module {error.name} ({where})", Code.USAGE) from None
+            what = f"there is no module {error.name} ({where}); check its name, or run this in its folder"
+            raise Failure(what, Code.USAGE) from None
         raise _broken(name, error) from error
     except (Exception, SystemExit) as error:
         raise _broken(name, error) from error

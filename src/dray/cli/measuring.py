@@ -182,7 +182,7 @@ def _worker(interrupts: Interrupts) -> Generator[None]:
         while all(worker.id in known for worker in app.workers()):
             workers.check()
             if time.monotonic() > deadline:
-                raise Failure(f"the worker has not started within {_PATIENCE:g} s")
+                raise Failure(f"the worker has not started within {_PATIENCE:g} s; run `dray doctor` to see why")
             time.sleep(0.02)
         yield
         workers.stop()

@@ -48,7 +48,11 @@ def wait(app: dray.App, ids: Sequence[str], timeout: float | None) -> dict[str, 
     jobs = f"job {left[0]} has" if len(left) == 1 else f"{len(left)} jobs ({', '.join(left[:5])}) have"
     found = _standstill(app, _first(ids, ended))
     which = "" if len(left) == 1 else f"{left[0]} "
-    why = "may yet; nothing was cancelled" if found is None else f"{which}does not run. {found.text}"
+    why = (
+        "may yet; nothing was cancelled, wait again with a longer --timeout"
+        if found is None
+        else f"{which}does not run. {found.text}"
+    )
     raise Failure(f"{jobs} not ended within {counted(timeout, 'second')} and {why}", Code.TIMED_OUT)
 
 

@@ -79,7 +79,8 @@ class Run:
         found = self._app.backend.workflows.get(self.id)
         if found is None:
             raise UnknownWorkflow(
-                f"no workflow has the id {self.id}: it was never committed, was rolled back, or was pruned"
+                f"no workflow has the id {self.id}: it was never committed, was rolled back, or was pruned; "
+                "app.workflows() lists them"
             )
         self._row = found[0]
         return found
@@ -134,7 +135,7 @@ class Run:
         found = self._app.backend.workflows.step(self.id, check_name("step", step))
         if found is None:
             self._look()
-            raise UnknownJob(f"workflow {self.id} has no step {shown(step)}")
+            raise UnknownJob(f"workflow {self.id} has no step {shown(step)}; run.jobs() lists its steps")
         job = Job[Any](self._app, found).refresh()
         if task is not None and job.task != task.name:
             raise ConfigError(f"step {shown(step)} of workflow {self.id} calls {job.task}, not {task.name}")

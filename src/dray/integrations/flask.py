@@ -54,7 +54,9 @@ def init_app(flask_app: flask.Flask, app: App) -> None:
         given = f"a {type(flask_app).__name__} and a {type(app).__name__}"
         raise TypeError(f"init_app(flask_app, app) takes a Flask application and a dray.App, not {given}")
     if flask_app.extensions.get(_NAME, app) is not app:
-        raise ConfigError(f"the Flask application {flask_app.name} has another dray.App already; it can have one")
+        raise ConfigError(
+            f"the Flask application {flask_app.name} has another dray.App already; call init_app once, with one App"
+        )
     owner = _owners.get(core_of(app))
     if owner is None:
         owner = _Owner(flask_app)

@@ -115,7 +115,9 @@ def parse(text: str, tz: str) -> Cron:
     minute, hour = fields.split()[-5:-3]
     cron = Cron(fields, zone(tz), follows_clock=minute.startswith("*") or hour.startswith("*"))
     if not _has_a_day(simulated) or cron.next_after(_PROBE_AT) is None:
-        raise ConfigError(f"cron {shown(text)} never comes: there is no such day and time in {tz}")
+        raise ConfigError(
+            f"cron {shown(text)} never comes: there is no such day and time in {tz}; change its day or month"
+        )
     return cron
 
 
@@ -126,7 +128,10 @@ def in_words(text: str) -> str:
 
 def _read(text: str, fields: str) -> CronSim:
     if len(fields) > CRON_CHARS:
-        raise ConfigError(f"cron {shown(text)} cannot be used: it is longer than {CRON_CHARS} characters")
+        raise ConfigError(
+            f"cron {shown(text)} cannot be used: it is longer than {CRON_CHARS} characters; "
+            "split it into two schedules"
+        )
     try:
         return CronSim(fields, to_datetime(_PROBE_AT))
     except CronSimError as error:

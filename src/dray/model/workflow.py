@@ -129,7 +129,9 @@ def _check(step: str, parent: str, steps: Mapping[str, Sequence[str]], path: Map
     if parent == step:
         raise GraphError(f"step {shown(step)} waits for itself: take it out of its own parents")
     if parent not in steps:
-        raise GraphError(f"step {shown(step)} waits for {shown(parent)}, which is not a step of this workflow")
+        raise GraphError(
+            f"step {shown(step)} waits for {shown(parent)}, which is not a step of this workflow; add that first"
+        )
     if parent in path:
         raise GraphError(f"steps wait for each other in a circle: {_circle(list(path), parent)}")
 

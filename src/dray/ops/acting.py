@@ -146,7 +146,10 @@ def reveal(core: AppInterface, job_id: str, by: By) -> dict[str, Any]:
     """The arguments of a job with those that its task redacts. The row is committed before they are read."""
     job = Job[Any](core, _job_id(job_id)).refresh()
     if job.row.args is None:
-        raise ConfigError(f"job {job.id} ({job.task}) has no arguments to show: they were not kept when it completed")
+        raise ConfigError(
+            f"job {job.id} ({job.task}) has no arguments to show: they were not kept when it completed; "
+            "leave keep_args=False out of its task to keep them"
+        )
     core.backend.actions.note(_new(core, by, "reveal", "job", job.id, note=job.task), done=1)
     return codec.decode_args(job.row.args)
 
@@ -237,7 +240,9 @@ def retry_workflow(
 
 def _run(core: AppInterface, workflow_id: str) -> Run:
     whole = parse_id(
-        workflow_id, "a workflow's id is a string", lambda text: UnknownWorkflow(f"{text} is no workflow's id")
+        workflow_id,
+        "a workflow's id is a string",
+        lambda text: UnknownWorkflow(f"{text} is no workflow's id; `dray workflows` lists them"),
     )
     return Run(core, whole).refresh()
 

@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LimitInfo:
-    """The limits of one task or queue."""
+    """The limits of one task or queue.
+
+    Example:
+
+        >>> queue = app.queue("api", limit=2)
+        >>> info = app.limits()[0]
+        >>> info.scope, info.name, info.limit, info.running
+        ('queue', 'api', 2, 0)
+    """
 
     scope: str  # task or queue
     name: str

@@ -101,7 +101,9 @@ def workflow_meant(backend: Backend, word: str) -> str:
     try:
         return workflow_named(backend, word)
     except UnknownWorkflow:
-        raise UnknownWorkflow(f"no workflow is named {shown(word)}, and no workflow's id contains it") from None
+        raise UnknownWorkflow(
+            f"no workflow is named {shown(word)}, and no workflow's id contains it; `dray workflows` lists them"
+        ) from None
 
 
 def schedule_named(backend: Backend, part: str) -> str:
@@ -194,7 +196,15 @@ class QueueInfo:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """A worker, alive or not."""
+    """A worker, alive or not.
+
+    Example:
+
+        >>> with app.worker(concurrency=2):
+        ...     first = app.workers()[0]
+        >>> first.state, first.concurrency
+        ('active', 2)
+    """
 
     id: str
     name: str

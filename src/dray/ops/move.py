@@ -262,7 +262,8 @@ class _Carrier:
         rows_are = counted(len(keys), f"row {of} is not stored as it is", f"rows {of} are not stored as they are")
         return MoveError(
             f"{self._plan.target.place}: {rows_are} in "
-            f"{self._plan.source.place}, {_shown(min(keys))} and after; it stays closed"
+            f"{self._plan.source.place}, {_shown(min(keys))} and after; it stays closed. "
+            "Run the move again, or take it back with --abandon"
         )
 
 
@@ -295,9 +296,14 @@ def abandon(source: Side, target: Side, *, force: bool = False) -> str | None:
     if is_ours:
         return note.get("target")
     if note.get("target") != target.place:
-        raise MoveError(f"there is no move from {source.place} to {target.place} to be taken back")
+        raise MoveError(
+            f"there is no move from {source.place} to {target.place} to be taken back; name both as the move did"
+        )
     if json.loads(facts.get(MOVED_FROM, "{}")).get("id") == note["id"]:
-        raise MoveError(f"{source.place} has moved to {target.place}, which is in use now: it cannot be taken back")
+        raise MoveError(
+            f"{source.place} has moved to {target.place}, which is in use now: it cannot be taken back; "
+            "move the other way instead"
+        )
     if not force:
         raise MoveError(
             f"{target.place} knows nothing of the move that closed {source.place}; if what was there is lost, open "

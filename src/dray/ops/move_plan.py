@@ -80,9 +80,13 @@ def plan(source: Side, target: Side, *, force: bool = False, only_look: bool = F
 def _check_version(side: Side) -> None:
     version, known = side.backend.schema_version(), latest("sqlite")
     if side.backend.db.identity() is None:
-        raise StorageUnavailable(f"{side.place}: there is no such file; nothing was moved")
+        raise StorageUnavailable(
+            f"{side.place}: there is no such file; nothing was moved. Name the file of the queue"
+        )
     if version is None:
-        raise SchemaMissing(f"{side.place}: there are no tables of Dray's in it; nothing was moved")
+        raise SchemaMissing(
+            f"{side.place}: there are no tables of Dray's in it; nothing was moved. Name the file of the queue"
+        )
     if version < known:
         raise SchemaMissing(
             f"{side.place}: its tables are at version {version}, this Dray needs {known}; run "

@@ -76,51 +76,56 @@ class Context:
 
     @property
     def job_id(self) -> str:
+        """The id of the job: ``len(ctx.job_id)  # 36``."""
         return self._execution.claim.id
 
     @property
     def task(self) -> str:
-        """The name of the task."""
+        """The name of the task: ``ctx.task  # 'total'``."""
         return self._execution.claim.task
 
     @property
     def queue(self) -> str:
-        """The name of the queue."""
+        """The name of the queue: ``ctx.queue  # 'default'``."""
         return self._execution.claim.queue
 
     @property
     def args(self) -> Mapping[str, Any]:
-        """The arguments by name, as the body gets them. They cannot be changed here."""
+        """The arguments by name, as the body gets them: ``ctx.args["a"]  # 1``. They cannot be changed here."""
         execution = self._execution
         return MappingProxyType({} if execution.call is None else execution.task.signature.named(*execution.call))
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What the job was enqueued with as `headers`. They cannot be changed."""
+        """What the job was enqueued with: ``ctx.headers["request_id"]  # '7f3a'``. They cannot be changed."""
         return MappingProxyType(decode_headers(self._execution.claim.headers))
 
     @property
     def attempt(self) -> int:
-        """1 for the first."""
+        """The number of this attempt: ``ctx.attempt  # 1``."""
         return self._execution.claim.attempt
 
     @property
     def max_attempts(self) -> int:
+        """How many attempts the job has, with the first: ``ctx.max_attempts  # 3``."""
         return self._execution.claim.max_attempts
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt of this job: pass it to services that know such keys."""
+        """The same for every attempt of this job, for services that know such keys.
+
+        ``headers = {"Idempotency-Key": ctx.idempotency_key}``
+        """
         return self.job_id
 
     @property
     def schedule(self) -> str | None:
-        """The name of the schedule that made this job, if one did."""
+        """The name of the schedule that made this job, if one did: ``ctx.schedule  # None``."""
         return self._row.schedule
 
     @property
     def slot(self) -> datetime | None:
-        """The time for which the schedule made this job, however late it runs; None if it was run by hand."""
+        """The time for which its schedule made it, however late it runs: ``ctx.slot  # None``, if run by hand."""
         return moment(self._row.slot)
 
     @cached_property
@@ -128,16 +133,19 @@ class Context:
         # Few bodies ask, so a claim does not carry it.
         found = self._execution.link.backend.jobs.get([self.job_id])
         if not found:
-            raise UnknownJob(f"job {self.job_id} is not there any more; it was deleted")
+            raise UnknownJob(
+                f"job {self.job_id} is not there any more: it was deleted while it ran; "
+                "stop here, its result is discarded"
+            )
         return found[0]
 
     @property
     def log(self) -> logging.Logger:
-        """A logger whose lines are kept with the job; those of other loggers are too, while the body runs."""
+        """Its lines are kept with the job: ``ctx.log.info("sent %s", 7)``. Those of other loggers are too."""
         return logging.getLogger(f"dray.task.{self._execution.claim.task}")
 
     def progress(self, percent: float | None, message: str | None = None) -> None:
-        """Reports how far the job is, 0 to 100. The last report counts; it is written at most twice a second."""
+        """How far it is: ``ctx.progress(50, "half of it")``. The last counts, written at most twice a second."""
         if percent is not None:
             percent = float(percent)
             if math.isnan(percent):
@@ -150,16 +158,16 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the body should stop: cancelled, out of time, its worker about to end, or its claim lost."""
+        """Whether the body should stop, cancelled, out of time or with its worker: ``ctx.cancelled  # False``."""
         return self._execution.stop is not None
 
     def raise_if_cancelled(self) -> None:
-        """Ends the body here if it should stop."""
+        """Ends the body here if it should stop: ``ctx.raise_if_cancelled()``."""
         if self._execution.stop is not None:
             raise Interrupted(self._execution.stop)
 
     def is_final(self, error: BaseException) -> bool:
-        """Whether the job fails for good if its body ends with this error: for middleware that reports errors."""
+        """Whether the job fails for good with this error: ``ctx.is_final(dray.Fail("no"))  # True``."""
         if self._execution.is_written:
             return False
         ended = outcome.raised(self._execution, error)
@@ -167,7 +175,7 @@ class Context:
 
     @property
     def parent_results(self) -> Mapping[str, Any]:
-        """The results of the jobs that this one waited for, by step name and by job id."""
+        """The results of the jobs that it waited for, by step and by id: ``ctx.parent_results["left"]  # 3``."""
         return parent_results(self._execution.link.backend, self.job_id) or {}
 
     if TYPE_CHECKING:
@@ -187,7 +195,7 @@ class Context:
             pass_parent_results: bool = True,
             **kwargs: Any,
         ) -> Step:
-            """Adds a step to the workflow that this job belongs to, as `Workflow.add` does.
+            """Adds a step to the workflow that this job belongs to, as `Workflow.add` does: ``ctx.add(add, 5, 6)``.
 
             It is written together with the completion of this job, and not at all if the job fails or is tried again.
             """
@@ -201,14 +209,14 @@ class Context:
             return added
 
     def transaction(self, result: Any = None) -> Transaction:
-        """``with ctx.transaction() as tx``: what is written through `tx` and the job's completion commit together.
+        """``with ctx.transaction() as tx: tx.execute("SELECT 1")`` commits what is written and the job's completion.
 
         ``async with`` in coroutines. `tx.result` sets the result. A lost claim raises `StaleClaim` and rolls back.
         """
         return Transaction(self._execution, self.completion, result)
 
     def complete(self, *, connection: Any, result: Any = None) -> None:
-        """Completes the job in the open transaction of your connection. It takes effect when you commit.
+        """Completes the job in your open transaction: ``ctx.complete(connection=connection)``, when you commit.
 
         A lost claim raises `StaleClaim`: roll back.
         """
@@ -219,7 +227,7 @@ class Context:
         self._is_sealed = True
 
     async def acomplete(self, *, connection: Any, result: Any = None) -> None:
-        """As `complete`, for an asynchronous connection or session."""
+        """As `complete`, for an asynchronous one: ``await ctx.acomplete(connection=connection)``."""
         execution = self._execution
         work, completion = execution.link.backend.work, self.completion(result)
         room = execution.claim.gives_room_to
@@ -421,7 +429,9 @@ class Transaction(CleanExit):
 
     def _refuse_twice(self) -> None:
         if self._execution.is_written:
-            raise ConfigError("this job is completed already: it has one completing transaction, not two")
+            raise ConfigError(
+                "this job is completed already: it has one completing transaction; put all its writes into that one"
+            )
 
 
 def parent_results(backend: Backend, job_id: str) -> Mapping[str, Any] | None:

@@ -127,25 +127,25 @@ class Worker:
 
     @property
     def id(self) -> str:
-        """The worker's id. It changes if the worker was declared dead and came back."""
+        """``len(worker.id)  # 36``. It changes if the worker was declared dead and came back."""
         self._refuse_unless_started()
         return self._engine.worker_id
 
     @property
     def ran(self) -> int:
-        """How many bodies have ended."""
+        """How many bodies have ended: ``worker.ran  # 0``."""
         self._refuse_unless_started()
         return self._in_flight.ran
 
     @property
     def stopped(self) -> int:
-        """How many bodies were stopped because the worker ends, and their jobs handed back."""
+        """How many bodies were stopped because it ends, and their jobs handed back: ``worker.stopped  # 0``."""
         self._refuse_unless_started()
         return self._in_flight.stopped
 
     @property
     def slots(self) -> int:
-        """How many bodies it runs at a time."""
+        """How many bodies it runs at a time: ``worker.slots  # 2``."""
         return self._concurrency
 
     def condition(self) -> Condition:
@@ -155,7 +155,7 @@ class Worker:
         return self._self_check.condition(self._engine.worker_id, self._heartbeat.state, self._in_flight.running)
 
     def turn(self) -> int:
-        """Wakes the engine, and returns how many steps it has taken. From any thread."""
+        """Wakes the engine; returns how many steps it has taken: ``worker.turn() >= 0  # True``. From any thread."""
         self._refuse_unless_started()
         self._inbox.ring()
         return self._engine_loop.steps
@@ -168,7 +168,7 @@ class Worker:
         self.stop()
 
     def start(self) -> None:
-        """Starts in the background."""
+        """Starts in the background: ``night = app.worker(); night.start(); night.stop()``."""
         loading.stop_here()
         if self._has_started or self._has_left:
             raise ConfigError("this worker has been started before; make another one: app.worker()")
@@ -208,7 +208,7 @@ class Worker:
             self._leave()
 
     def run(self, *, until_idle: bool = False) -> Ending:
-        """Works in the foreground until SIGTERM, SIGINT or SIGHUP; a second signal ends the process at once.
+        """``app.worker().run(until_idle=True)``, or until SIGTERM, SIGINT or SIGHUP; a second one ends the process.
 
         With `until_idle`, or until no job is due any more. A worker with `max_jobs` ends with the last of them. Under
         a service manager, SIGHUP asks one that owns its process for a new start (`Ending.RENEW`).
@@ -234,7 +234,7 @@ class Worker:
         return Ending.LEFT_BEHIND if self._has_left_behind else Ending.DONE
 
     def run_until_idle(self) -> int:
-        """Runs all jobs that are due, and those that they enqueue. Returns how many it ran.
+        """Runs all jobs that are due, and those that they enqueue: ``app.worker().run_until_idle()  # 0``, how many.
 
         `StorageLocked` if another connection keeps the write lock for longer than `busy_timeout`.
         """
@@ -252,7 +252,7 @@ class Worker:
         return self._in_flight.ran
 
     def stop(self) -> None:
-        """Stops gracefully: claims nothing more, lets running jobs end within `grace`, hands back the rest."""
+        """``worker.stop()`` claims nothing more, lets running jobs end within `grace`, hands back the rest."""
         if self._has_started and not self._has_stopped:
             with_cleanup(self._stop, self._stopping.release_if_mine)
 
@@ -488,7 +488,7 @@ class Worker:
 
     def _refuse_unless_started(self) -> None:
         if not self._has_started:
-            raise ConfigError("this worker has not been started")
+            raise ConfigError("this worker has not been started; call start(), or use it in a with block")
 
 
 def _take_out(hooks: list[T], hook: T) -> None:

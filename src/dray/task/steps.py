@@ -131,7 +131,7 @@ class Steps:
         if found is None and self._find is not None:
             found = self._find(step)
             if found is None:
-                raise GraphError(f"there is no step {step!r} in this workflow to wait for")
+                raise GraphError(f"there is no step {step!r} in this workflow to wait for; add that first")
         return found
 
     def _job_id(self, parent: Any) -> str:

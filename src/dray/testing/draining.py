@@ -381,7 +381,10 @@ class Drainer:
         self._reports.put(settlement)
 
     def _refused(self, _: object) -> None:
-        raise DrayError("no thread could be started for the event loop of coroutine tasks")
+        raise DrayError(
+            "no thread could be started for the event loop of coroutine tasks; "
+            "end others, or raise the limit of threads"
+        )
 
     def _write(self) -> None:
         """Writes the outcome, what the body logged, and the steps that it added."""

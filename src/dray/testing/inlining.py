@@ -93,7 +93,9 @@ class _Inline(CleanExit):
             return jobs
         # One at a time: two would take each other's jobs, and give them back after the other has looked for them.
         if not self._lock.acquire(timeout=_PATIENCE):
-            raise DrayError(f"another thread has run jobs inline for {_PATIENCE:g} s: do they wait for each other?")
+            raise DrayError(
+                f"another thread has run jobs inline for {_PATIENCE:g} s; let no body wait for jobs of another thread"
+            )
         try:
             self._drain(jobs, connection, Tally())
         except _TooDeep:

@@ -34,11 +34,11 @@ class ClockControl:
 
     @property
     def now(self) -> datetime:
-        """What the App takes for the present, in UTC."""
+        """What the App takes for the present, in UTC: ``time.now.year  # 2030``."""
         return to_datetime(self._clock.now())
 
     def advance(self, seconds: float | timedelta) -> None:
-        """Lets time pass: jobs and schedules that come due by it are run by the next `drain`."""
+        """Lets time pass: ``time.advance(60)``. What comes due by it is run by the next `drain`."""
         passed_us = duration_us("seconds", seconds)
         core_of(self._app).load()
         core_of(self._app).declare_schedules(core_of(self._app).backend)  # their slots count from before it

@@ -104,7 +104,9 @@ class Connector:
             )
         except psycopg.ProgrammingError:
             # The address itself; the driver's text would repeat the part it stumbled over, maybe the password.
-            raise ConfigError(f"{self._place}: the address has a part that PostgreSQL does not know") from None
+            raise ConfigError(
+                f"{self._place}: the address has a part that PostgreSQL does not know; write postgresql://user:password@host/db?option=value"
+            ) from None
         except psycopg.Error as error:
             raise faults.translate(error, self._place) from None
         try:

@@ -125,7 +125,7 @@ class Loan:
             if not self._woken.acquire(timeout=max(0.0, deadline - time.monotonic())):
                 raise StorageLocked(
                     f"{pool.place}: all {pool.size} connections of this process were in use for {pool.patience:g} s; "
-                    "nothing was written"
+                    "nothing was written; keep transactions short, or use fewer threads"
                 )
         if self.connection is None:
             self.connection = pool.connector.connect()

@@ -213,6 +213,8 @@ def _translated(place: str) -> Generator[None]:
         raise  # a deferred constraint of the user's own, reported as the driver does
     except psycopg.ProgrammingError:
         # The driver's text would repeat the part of the address it stumbled over, maybe the password.
-        raise ConfigError(f"{place}: the address has a part that PostgreSQL does not know") from None
+        raise ConfigError(
+            f"{place}: the address has a part that PostgreSQL does not know; write postgresql://user:password@host/db?option=value"
+        ) from None
     except psycopg.Error as error:
         raise faults.translate(error, place) from error

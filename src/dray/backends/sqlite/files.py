@@ -101,7 +101,7 @@ def prepare(path: Path, mode: int, *, create: bool, tell: bool = False) -> None:
         is_new = _make(path, mode)
         if is_new and tell:
             # A warning, for programs that have not set up logging: jobs in a file of another folder are not found.
-            log.warning("%s: this database is new; App() was given no address, and DRAY_URL is not set", path)
+            log.warning("created %s (App() has no address, and DRAY_URL is not set)", path)
 
 
 def _refuse_leftovers(path: Path) -> None:

@@ -107,6 +107,6 @@ def caution(found: tuple[int, ...] = sqlite3.sqlite_version_info) -> str | None:
     if found >= SAFE:
         return None
     return (
-        f"SQLite {dotted(found)}: before {dotted(SAFE)} two connections that write their log back at the very same "
-        "moment can damage the file. It is rare, and rarer here: one worker does it for all"
+        f"SQLite {dotted(found)} has a rare bug, fixed in {dotted(SAFE)}: two connections that checkpoint at the "
+        "same moment can damage the file. Dray lets one worker checkpoint for all"
     )

@@ -185,7 +185,8 @@ def _refuse_unknown(tx: Session, jobs: Sequence[NewJob], unknown: set[str]) -> N
             missing = next(parent for parent in job.parents if parent in unknown)
             raise UnknownJob(
                 f"job {job.id} ({job.task}) was to run after job {missing}, which does not exist: "
-                "it was never committed, was rolled back or was pruned; nothing was enqueued"
+                "it was never committed, was rolled back or was pruned; nothing was enqueued. "
+                "Enqueue the parent first"
             )
 
 

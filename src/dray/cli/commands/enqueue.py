@@ -146,7 +146,9 @@ def run(
     except KeyboardInterrupt:
         raise
     except _TimeOver:
-        raise Failure(f"{found.name} has not ended within {span(timeout or 0)}", Code.TIMED_OUT) from None
+        raise Failure(
+            f"{found.name} has not ended within {span(timeout or 0)}; give it more time (--timeout)", Code.TIMED_OUT
+        ) from None
     except Steering as error:
         say(f"{found.name} {_wish(error)}")
         return Code.JOB_ENDED

@@ -154,7 +154,8 @@ def _import(
     _put(app, found)
     if found.is_done and found.failures:
         raise Failure(
-            f"{counted(found.failures, 'job')} could not be carried, and {_stays(found.failures)} in the source"
+            f"{counted(found.failures, 'job')} could not be carried, and {_stays(found.failures)} in the source; "
+            "mend them there, and import again: what was carried is not carried twice"
         )
 
 

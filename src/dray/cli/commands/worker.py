@@ -127,12 +127,12 @@ def _tell_of_old_sqlite(core: AppCore) -> None:
     settings = replace(core.settings, busy_timeout=min(_PATIENCE, core.settings.busy_timeout))
     with closing(settings.open(core.clock)) as backend:
         try:
-            is_new = backend.note_once("told_of_old_sqlite", caution.partition(":")[0])
+            is_new = backend.note_once("told_of_old_sqlite", caution.partition(" has ")[0])
         except DrayError as error:  # the worker meets it too, and knows what to do
             log.debug("whether the SQLite library was told of is not known: %s", error)
             return
     if is_new:
-        log.warning("%s; `dray doctor` says what to do. This is said once for each file", caution)
+        log.warning("%s; `dray doctor` says more. Shown once per file", caution)
 
 
 def _watched(core: AppCore) -> Watched:

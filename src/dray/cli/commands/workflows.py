@@ -81,7 +81,7 @@ def show(part: str, *, graph: bool, watch: bool) -> None:
 def _shape(app: dray.App, run_id: str) -> Shape:
     found = core_of(app).backend.workflows.get(run_id)
     if found is None:
-        raise UnknownWorkflow(f"no workflow has the id {run_id}")
+        raise UnknownWorkflow(f"no workflow has the id {run_id}; `dray workflows` lists them")
     return shapes.whole_workflow(found[0], core_of(app).backend.workflows.drawing(run_id))
 
 

@@ -264,7 +264,9 @@ class Play:
 
     def _rest(self, otherwise: str) -> None:
         if time.monotonic() > self.began + self.seconds:
-            raise Failure(f"{otherwise} after {counted(self.seconds, 'second')}", Code.FAILED)
+            raise Failure(
+                f"{otherwise} after {counted(self.seconds, 'second')}; give it more time (--seconds)", Code.FAILED
+            )
         time.sleep(_PACE)
 
     def _remark(self, text: str) -> None:

@@ -62,7 +62,7 @@ def address_of(alias: str, schema: str | None = None) -> str:
 def _file(alias: str, name: str | os.PathLike[str]) -> str:
     text = os.fspath(name)
     if not text:
-        raise ConfigError(f"DATABASES[{alias!r}] has no NAME")
+        raise ConfigError(f"DATABASES[{alias!r}] has no NAME; set it to the path of the SQLite file")
     if isinstance(name, str) and text.startswith("file:"):  # Django opens it as an address
         text = unquote(urlsplit(text).path)
     return f"sqlite:///{quote(os.fsencode(Path(text).resolve()))}"

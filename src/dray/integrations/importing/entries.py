@@ -246,4 +246,7 @@ def unknown_state(state: object) -> Unfit:
 
 
 def refuse_schema(system: str, place: str, problem: str) -> ConfigError:
-    return ConfigError(f"{place}: {problem}, so this is no database of {system} that this version of Dray can read")
+    return ConfigError(
+        f"{place}: {problem}, so this is no database of {system} that this version of Dray can read; "
+        f"name another, or upgrade its tables with {system} first"
+    )

@@ -257,7 +257,7 @@ class Reading:
         run_id = listing.workflow_named(backend, workflow)
         found = backend.workflows.get(run_id)
         if found is None:
-            raise UnknownWorkflow(f"no workflow has the id {run_id}")
+            raise UnknownWorkflow(f"no workflow has the id {run_id}; workflows() lists them")
         shape = shapes.whole_workflow(found[0], backend.workflows.drawing(run_id))
         made, following = named_page(shape["steps"], "id", limit, after)
         return tool_result({**shape, "steps": made.items, "next": following}, made.notes, "job(job=ID) shows a step")

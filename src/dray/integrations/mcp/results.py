@@ -89,7 +89,7 @@ def part(value: Any, offset: int) -> dict[str, Any]:
     """A value as JSON text, from a character on."""
     text = json.dumps(value, default=_plain_scalar, ensure_ascii=False)
     if offset and offset >= len(text):
-        raise ConfigError(f"offset={offset} is past the end: there are {len(text):,} characters")
+        raise ConfigError(f"offset={offset} is past the end: there are {len(text):,} characters; begin below that")
     end = offset + PART_CHARS
     return {
         "text": _storable(text[offset:end]),

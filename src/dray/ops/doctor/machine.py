@@ -144,12 +144,12 @@ def inotify(_: Subject, __: FileFacts) -> Finding | None:
     found = start_inotify()
     if found is None:
         return warning(
-            f"no inotify instance can be had (a user has {most}): a worker started now would poll, 20 times a "
+            f"no inotify instance is available (a user has {most}): a worker started now would poll, 20 times a "
             "second when idle, instead of being told at once",
             "sysctl fs.inotify.max_user_instances=1024, or end programs that watch files",
         )
     found.close()
-    return ok(f"inotify can be had (a user has {most} instances, each worker takes one)")
+    return ok(f"inotify is available (a user has {most} instances, each worker takes one)")
 
 
 _LOG_LIMIT = 64 * 1024**2  # bytes that the log is cut back to by itself
@@ -238,7 +238,7 @@ def pages(subject: Subject, facts: FileFacts) -> Finding:
     unused = there.unused * there.size
     found = f"{size(unused)} of {size(there.pages * there.size)} unused"
     if there.vacuum:
-        return ok(f"{found}; workers give it back by and by")
+        return ok(f"{found}; workers free it gradually")
     if unused > _WASTE and there.unused * 2 > there.pages:
         return warning(f"{found}, which the file keeps: it was not made by Dray", f"sqlite3 {facts.path} VACUUM")
     return note(f"{found}; the file was not made by Dray, so that what is unused stays in it")

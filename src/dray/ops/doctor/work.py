@@ -36,7 +36,8 @@ def dead_workers(subject: Subject) -> Finding:
     gone = [each.worker.name for each in subject.eyes.workers if each.life is Life.GONE]
     if gone:
         return warning(
-            f"{count_of(len(gone), 'worker')} ended without a word, and no worker has taken over: {listed(gone)}",
+            f"{count_of(len(gone), 'worker')} died without deregistering, and no worker has taken over: "
+            f"{listed(gone)}",
             "a live worker does so within its lease; start one: dray worker",
         )
     if subject.eyes.has_orphans():
