@@ -505,7 +505,10 @@ def test_all_rates_of_a_list_hold(world: World) -> None:
 def test_a_rate_whose_period_changes_forgets_no_start(
     world: World, kind: str, first: str, second: str, change: str
 ) -> None:
-    limit(world, **{kind: first})
+    def say(rate: str | None, source: Source = Source.DECLARED) -> None:
+        world.backend.limits.say("task", "task", source, bounds_of("task", {kind: rate}))
+
+    say(first)
     for _ in range(9):
         world.enqueue(key="a")
     worker = world.worker()
@@ -514,8 +517,8 @@ def test_a_rate_whose_period_changes_forgets_no_start(
     world.clock.advance(20 * SECOND)
 
     if change == "lifted between":
-        limit(world)
-    limit(world, source=Source.OVERRIDE if change == "override" else Source.DECLARED, **{kind: second})
+        say(None)
+    say(second, Source.OVERRIDE if change == "override" else Source.DECLARED)
 
     waited = 20 * SECOND
     while waited < MINUTE:  # the shorter of the two periods

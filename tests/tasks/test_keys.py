@@ -1,5 +1,7 @@
 """How the jobs of a task get their keys: what can be one, and what is refused when the task is declared."""
 
+# pyright: reportUnknownLambdaType=false
+
 from __future__ import annotations
 
 import functools
