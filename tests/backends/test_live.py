@@ -463,8 +463,8 @@ def test_a_snapshot_shows_queues_running_jobs_failures_and_workers(world: World)
     found = Top(world.backend).look()
 
     assert found.queues == [
-        {"name": "default", "queued": 0, "running": 1, "oldest": None, "paused_at": None},
-        {"name": "mail", "queued": 2, "running": 0, "oldest": 3.0, "paused_at": found.at},
+        {"name": "default", "priority": 0, "queued": 0, "running": 1, "oldest": None, "paused_at": None},
+        {"name": "mail", "priority": 0, "queued": 2, "running": 0, "oldest": 3.0, "paused_at": found.at},
     ]
     assert [(job["id"], job["worker_id"]) for job in found.running] == [(running, worker)]
     assert [(job["id"], job["error"]) for job in found.failures] == [(failed, "ValueError: no")]

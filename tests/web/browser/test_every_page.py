@@ -115,7 +115,9 @@ def test_pages_that_say_no_are_accessible(full: Shown, looked: Callable[[Served]
     looker.at("/nowhere", 404)
     looker.at("/jobs?q=bogus:1", 400)
     with served(full.app, "viewer") as viewers:
-        looked(viewers).at("/tasks/mail.send/enqueue", 403)
+        viewer = looked(viewers)
+        viewer.at("/tasks/mail.send/enqueue", 403)
+        viewer.visitor.close()
 
 
 def test_the_login_is_accessible(full: Shown, looked: Callable[[Served], Looker]) -> None:
@@ -125,6 +127,7 @@ def test_the_login_is_accessible(full: Shown, looked: Callable[[Served], Looker]
         looker = looked(shown)
         looker.at("/login")
         looker.at("/login?code=wrong", 403)
+        looker.visitor.close()
 
 
 def test_revealed_arguments_and_a_form_with_an_error_are_accessible(
@@ -170,7 +173,9 @@ def test_a_bulk_action_is_accessible_and_comes_to_its_end_by_itself(
     looker.here("a bulk action under way")
     where = urlsplit(looker.page.url).path
     with served(full.app) as another:  # as another process of the server
-        looked(another).at(where)
+        elsewhere = looked(another)
+        elsewhere.at(where)
+        elsewhere.visitor.close()  # before its server ends: the page would say that it cannot reach it
 
     looker.page.evaluate("window.isTheSame = true")
     go_on.set()
