@@ -19,6 +19,7 @@ from dray.backends import open_backend
 from dray.backends.database import ALL_LIMITS, Later
 from dray.backends.postgres.session import LIMIT_SPACE, PAUSE_SPACE, PostgresSession, lock_key
 from dray.backends.statements import Statement
+from dray.backends.store import gate
 from dray.backends.store.gate import Gate
 from dray.backends.store.work import Exchange
 from dray.clock import Ids
@@ -293,6 +294,97 @@ def test_what_another_worker_counts_is_left_to_it_and_the_rest_is_claimed(worlds
 
     brought = exchange(first, worker, 5)
     assert ([claim.key for claim in brought.claims], brought.goes_on) == (["a"], False)
+
+
+def test_a_key_that_another_worker_counts_keeps_the_last_slot_from_no_other_key(worlds: list[World]) -> None:
+    first, second = worlds
+    limit(first, key_limit=2)
+    worker = first.worker()
+    for key in "aabbcc":
+        first.enqueue(key=key)
+
+    with raw.transaction(second.backend) as execute:
+        execute("SELECT pg_advisory_xact_lock(?, ?)", LIMIT_SPACE, lock_key("queue:default:a"))
+        taken = [claim.key for _ in range(6) for claim in exchange(first, worker, 1).claims]
+
+    assert taken == ["b", "c", "b", "c"]
+    assert [claim.key for claim in exchange(first, worker, 5).claims] == ["a", "a"]
+
+
+LINES: dict[str, tuple[str | None, dict[str, Any]]] = {
+    "limit": (None, {"limit": 1}),
+    "rate": (None, {"rate": "1000/s"}),
+    "keys": ("abc", {}),
+    "one key": ("a", {}),
+    "key_limit": ("abc", {"key_limit": 1}),
+    "limit and key_rate": ("abc", {"limit": 1, "key_rate": "50/s"}),
+}
+
+
+@contextmanager
+def waited_for(world: World, ids: Sequence[str]) -> Generator[None]:
+    """A user's transaction is open that has enqueued a job after these."""
+    users = world.backend.db.transaction()
+    try:
+        child = world.new("child", parents=tuple(ids))
+        world.backend.jobs.enqueue([child], connection=users.begin())
+        yield
+    finally:
+        users.end()
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_jobs_that_another_transaction_has_locked_hold_up_none_behind_them(worlds: list[World], line: str) -> None:
+    keys, rules = LINES[line]
+    world = worlds[0]
+    limit(world, **rules)
+    worker = world.worker()
+    ids = [world.enqueue(key=None if keys is None else keys[n % len(keys)]) for n in range(15)]
+    taken: list[str] = []
+
+    with waited_for(world, ids[:2]):
+        for _ in range(20):
+            claims = exchange(world, worker, 1).claims
+            taken += [claim.id for claim in claims]
+            for claim in claims:
+                world.complete(worker, claim)
+
+    assert sorted(taken) == sorted(ids[2:])
+    if keys is None:
+        assert taken == ids[2:]
+    assert {claim.id for _ in range(3) for claim in exchange(world, worker, 1).claims} <= set(ids[:2])
+
+
+def test_more_locked_keys_than_one_claim_looks_at_are_passed_over(
+    worlds: list[World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "_HOPS", 20)
+    world = worlds[0]
+    worker = world.worker()
+    ids = [world.enqueue(key=f"key {n:03}") for n in range(60)]
+    steps: list[Exchange] = []
+
+    with waited_for(world, ids[:59]):
+        while not steps or not steps[-1].claims:
+            steps.append(exchange(world, worker, 1))
+            assert steps[-1].claims or steps[-1].goes_on
+
+    assert [claim.id for claim in steps[-1].claims] == ids[59:]
+    assert len(steps) > 1
+
+
+def test_past_locked_jobs_the_order_of_priority_and_all_limits_hold(worlds: list[World]) -> None:
+    world = worlds[0]
+    limit(world, limit=3, key_limit=2)
+    worker = world.worker()
+    low = [world.enqueue(key=key) for key in "aabb"]
+    high = [world.enqueue(key="a", priority=5) for _ in range(3)]
+
+    with waited_for(world, high[:2]):
+        brought = exchange(world, worker, 8)
+
+    assert {claim.id for claim in brought.claims} == {high[2], low[0], low[2]}
+    assert running(world) == 3
 
 
 def test_the_server_ends_a_worker_that_was_stopped_inside_its_claim_and_others_go_on(worlds: list[World]) -> None:

@@ -206,6 +206,8 @@ POSTGRES_HOT: dict[str, tuple[dict[str, Any], str]] = {
     "job_settle": ({"rows": SETTLED}, "PRIMARY"),
     "work_begin": ({"durable": False, "space": 1, "keys": "[1]", "queues": '["default"]'}, "dray_jobs_turns"),
     "gated_queues": ({"worker_id": WORKER, "queues": '["default"]'}, "dray_jobs_turns"),
+    "line_free": ({**LINE, "limit": 100}, "dray_jobs_ready"),
+    "turn_free": ({**LINE, "priority": 1, "keys": '["key 5", "key 6"]', "limit": 2}, "dray_jobs_turns"),
     "gate_claim": (
         {"worker_id": WORKER, "ids": SOME_IDS, "at_once": SOME_IDS, "held": SOME_IDS, "keys": "{}"},
         "PRIMARY",

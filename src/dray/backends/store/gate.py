@@ -4,7 +4,9 @@ Nothing is counted ahead of time. A claim counts the running jobs that are marke
 period, in its own transaction, and takes no more than there is room for. On SQLite it is the only writer. On
 PostgreSQL it locks what it is about to count, without waiting for another worker that has it, and counts in a later
 statement: only one that begins after the lock was taken sees everything that the lock's last holder did. Keys are
-locked and counted again when they are chosen: there may be too many to lock them all.
+locked and counted again when they are chosen: there may be too many to lock them all. What could not be had, because
+another transaction has locked its row or another worker counts its key, holds up nothing behind it: the claim goes on
+with what comes next.
 
 Jobs with keys take turns: the keys of a task in a queue are visited in their order, from the one that had the last
 turn, by hops along an index. So a key with 100,000 jobs costs as much as one with a single job. A claim makes a
@@ -16,6 +18,7 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -29,6 +32,8 @@ _HOPS = 512  # keys that a claim looks at in one line
 _LEVEL_HOPS = 8  # what another priority costs, in hops
 _SMALL = 32  # jobs of a claim for which all is asked at once
 _FEW = 8  # keys of a line that are asked for more of their jobs at once
+_ROUNDS = 3  # in which a claim goes on after what it could not have
+_SPARE = 16  # keys that are tried at once where rows are locked
 _MOST_LINES = 10_000  # whose turns a worker remembers
 _SLICES = 100  # of a period, see dray_starts
 _SHORTEST_LOOK = 10 * MILLISECOND  # between two looks at keys that wait for their rate
@@ -101,10 +106,25 @@ class _Line(NamedTuple):
     priority: int | None  # the highest; of jobs with keys
 
 
+class _Stretch(NamedTuple):
+    """Keys of a line, in their order."""
+
+    after: str
+    until: str | None
+    has_wrapped: bool  # the claim has begun with the first key again
+
+
+@dataclass
+class _Hops:
+    """How many keys a claim may still look at."""
+
+    left: int
+
+
 class _SentAhead(NamedTuple):
     """What a claim has asked of one priority of a line, before it needs the answers."""
 
-    hops: list[Later[list[Row]]]  # for each part
+    hops: list[Later[list[Row]]]  # for each stretch
     more: dict[str, Later[list[Row]]]  # jobs of a key
     level: Later[list[Row]]  # the next priority
 
@@ -120,6 +140,8 @@ class Gate:
         self._asked = tx.later("limit_rules", queue=queue, tasks=list(tasks)), tx.later("line_tasks", queue=queue)
         self._asked_plain: dict[str, Later[list[Row]]] = {}
         self._goes_on = False
+        self._skips_locked = False  # a row was locked: it looks for those that are not
+        self._uncounted: set[tuple[str, str]] = set()  # keys, with their tasks, that another worker counts
         self._left: dict[Line, _Place] = {}  # where the lines were resumed
 
     @cached_property
@@ -151,21 +173,42 @@ class Gate:
         `in_turn`, or a new key would wait for all that were claimed before it."""
         self._lock_and_count(limit + ahead + 1)
         chosen, stops_short = self._choose(limit, ahead, in_turn)
-        chosen = self._with_locked_keys(chosen)
-        if not chosen:
-            return Gated([], self._goes_on, stops_short)
-        held = [each.id for each in chosen if each.key is not None or self._rooms.is_limited(each.task)]
-        claims = self._tx.take(worker_id, {each.id: each.key for each in chosen}, held, limit)
+        claims = self._take(worker_id, chosen, limit)
+        for _ in range(_ROUNDS):
+            if len(claims) >= min(limit, len(chosen)) or self._tx.claims_alone:
+                break
+            # Slots are left although there was something to run: another transaction has it.
+            self._asked_plain.clear()
+            self._rooms.count(self._tx)()
+            more, is_short = self._choose(limit - len(claims), 0, 0)
+            stops_short |= is_short
+            if not more:
+                break
+            claims += self._take(worker_id, more, limit - len(claims))
+            chosen += more
+        return Gated(claims, self._goes_on, stops_short)
+
+    def _take(self, worker_id: str, chosen: Sequence[Candidate], limit: int) -> list[Claim]:
+        """Those of the chosen jobs that can be had now."""
+        wanted = self._with_locked_keys(chosen)
+        claims = self._take_locked(worker_id, wanted, limit) if wanted else []
+        taken = {claim.id for claim in claims}
+        for n, each in enumerate(chosen):
+            # What should start now and cannot be had has had its turn: it must not keep all other keys waiting.
+            if each.key is not None and (each.id in taken or n < limit):
+                self._remember(each)
+        return claims
+
+    def _take_locked(self, worker_id: str, wanted: Sequence[Candidate], limit: int) -> list[Claim]:
+        held = [each.id for each in wanted if each.key is not None or self._rooms.is_limited(each.task)]
+        claims = self._tx.take(worker_id, {each.id: each.key for each in wanted}, held, limit)
+        self._skips_locked |= len(claims) < len(wanted)
         spanning = {line.task for line in self._ready if self._rooms.spans_queues(line.task)}
         if spanning:
             claims = [claim._replace(spans_queues=claim.task in spanning) for claim in claims]
-        taken = {claim.id for claim in claims}
-        for each in chosen:
-            if each.key is not None and each.id in taken:
-                self._remember(each)
         for scope, name, key, period_us, n in self._rooms.starts(claims):
             self._tx.later("starts_add", scope=scope, name=name, key=key, period_us=period_us, n=n)
-        return Gated(claims, self._goes_on, stops_short)
+        return claims
 
     def _lock_and_count(self, most: int) -> None:
         """Counts for the rules that do not look at keys; on PostgreSQL under a lock of each. Where another claim has
@@ -204,7 +247,7 @@ class Gate:
                 break
         return chosen, False
 
-    def _with_locked_keys(self, chosen: list[Candidate]) -> list[Candidate]:
+    def _with_locked_keys(self, chosen: Sequence[Candidate]) -> Sequence[Candidate]:
         """Those whose keys still have room once they are locked."""
         if self._tx.claims_alone:
             return chosen
@@ -223,6 +266,11 @@ class Gate:
         ]
         locked = lock()
         self._goes_on |= len(locked) < len(names)
+        self._uncounted |= {
+            (each.task, each.key)
+            for each, names in zip(chosen, needed, strict=True)
+            if each.key is not None and not locked.issuperset(names)
+        }
         self._rooms.by_key.clear()
         for task, rows in rooms:
             for row in rows():
@@ -262,7 +310,8 @@ class Gate:
                 heapq.heapreplace(lines, (following.rank, number, following, line))
 
     def _plain(self, task: str, most: int) -> Iterator[Candidate]:
-        asked = self._asked_plain.get(task) or self._tx.later("line_plain", **self._line(task), limit=most)
+        name = "line_free" if self._skips_locked else "line_plain"
+        asked = self._asked_plain.get(task) or self._tx.later(name, **self._line(task), limit=most)
         for priority, run_at, job_id in asked()[:most]:
             yield Candidate((-priority, run_at, job_id), task, None)
 
@@ -270,85 +319,120 @@ class Gate:
         """The jobs of a line with keys: by priority, then one of each key that has room, then one more of each."""
         task = given_line.task
         line = self._queue, task
-        given, rules = self._line(task), self._rooms.key_rules(task)
-        hops, place = _HOPS, self._turns.leave(line)
+        place = self._turns.leave(line)
         priority = given_line.priority
+        hops = _Hops(_HOPS)
         if place is not None:
             self._left[line] = place
             priority = self._level(task, place.priority + 1)
         while priority is not None:
-            opened: list[Candidate] = []
-            hops -= _LEVEL_HOPS
+            opened: list[tuple[Candidate, list[Row]]] = []
+            hops.left -= _LEVEL_HOPS
             way = {"priority": priority, "limit": most}
-            parts = self._parts(line, priority, place)
-            sent = self._send_ahead(line, parts, {**rules, "hops": hops}, way)
-            for number, (after, until, has_wrapped) in enumerate(parts):
-                if hops <= 0:
-                    self._rest(line, _Place(priority, after, has_wrapped))
+            stretches = self._stretches(line, priority, place)
+            sent = self._send_ahead(line, stretches, hops.left, way)
+            for number, stretch in enumerate(stretches):
+                first = sent.hops[number] if sent else None
+                for key, jobs in self._visit(line, stretch, way, hops, first):
+                    rank = (-priority, *jobs[0])
+                    opened.append((Candidate(rank, task, key, stretch.has_wrapped), jobs))
+                    yield opened[-1][0]
+                if hops.left <= 0:
                     return
-                n = 0
-                asked = {"after": after, "until": until, "hops": hops}
-                rows = sent.hops[number] if sent else self._tx.later("turn_hop", **given, **rules, **way, **asked)
-                for key, n, of_task, of_queue, run_at, job_id in rows():
-                    if key is None:
-                        break
-                    self._rooms.note_key(task, key, of_task, of_queue)
-                    if of_task > 0 and of_queue > 0:
-                        rank = (-priority, run_at, job_id)
-                        opened.append(Candidate(rank, task, key, has_wrapped))
-                        yield opened[-1]
-                    if n >= hops:
-                        self._rest(line, _Place(priority, key, has_wrapped))
-                        return
-                hops -= n
             yield from self._laps(line, opened, way, sent.more if sent else {})
             place = None
             priority = self._level(task, priority, sent.level if sent else None)
         self._left.pop(line, None)
 
+    def _visit(
+        self, line: Line, stretch: _Stretch, way: Mapping[str, Any], hops: _Hops, sent: Later[list[Row]] | None
+    ) -> Iterator[tuple[str, list[Row]]]:
+        """The keys of a stretch that have room, each with its first job; where rows are locked, with its first jobs
+        that are not. When the hops are used up, the line rests where it is."""
+        after, until, has_wrapped = stretch
+        task = line[1]
+        asked = {**self._line(task), **self._rooms.key_rules(task), **way, "until": until}
+        if self._skips_locked:
+            asked["limit"] = max(_SPARE, way["limit"])
+        while hops.left > 0:
+            rows = (sent or self._tx.later("turn_hop", **asked, after=after, hops=hops.left))()
+            sent, (last, n, *_) = None, rows[-1]
+            hops.left -= n
+            found: list[tuple[str, list[Row]]] = []
+            for key, _, of_task, of_queue, *job in rows:
+                if key is None:
+                    break
+                self._rooms.note_key(task, key, of_task, of_queue)
+                if of_task > 0 and of_queue > 0 and (task, key) not in self._uncounted:
+                    found.append((key, [tuple(job)]))
+            yield from self._free(task, found, way) if self._skips_locked else found
+            if last is None:
+                return
+            after = last
+        self._rest(line, _Place(way["priority"], after, has_wrapped))
+
+    def _free(
+        self, task: str, found: Sequence[tuple[str, list[Row]]], way: Mapping[str, Any]
+    ) -> list[tuple[str, list[Row]]]:
+        """The same keys with their jobs that no other transaction has locked; about as many as are asked for."""
+        if not found:
+            return []
+        keys = [key for key, _ in found]
+        asked = {**self._line(task), "priority": way["priority"], "limit": 1 + way["limit"] // len(keys)}
+        free: defaultdict[str, list[Row]] = defaultdict(list)
+        for key, *job in self._tx.rows("turn_free", keys=keys, **asked):
+            free[key].append(tuple(job))
+        return [(key, sorted(free[key])) for key in keys if key in free]
+
     def _send_ahead(
         self,
         line: Line,
-        parts: Sequence[tuple[str, str | None, bool]],
-        rules: Mapping[str, Any],
+        stretches: Sequence[_Stretch],
+        hops: int,
         way: Mapping[str, Any],
     ) -> _SentAhead | None:
         """Sends all that may be asked of one priority, before it is known what is needed: to wait for each took a
         small claim longer than its bodies. None where nothing is gained by it, or it would be too much."""
         few = self._turns.few(line)
-        if self._tx.claims_alone or way["limit"] > _SMALL:
+        if self._tx.claims_alone or way["limit"] > _SMALL or self._skips_locked or hops <= 0:
             return None
         later, given = self._tx.later, self._line(line[1])
-        hops = [later("turn_hop", **given, **rules, **way, after=part[0], until=part[1]) for part in parts]
+        asked = {**given, **self._rooms.key_rules(line[1]), **way, "hops": hops}
+        sent = [later("turn_hop", **asked, after=each.after, until=each.until) for each in stretches]
         more = {key: later("turn_more", **given, **way, key=key) for key in few}
-        return _SentAhead(hops, more, later("turn_level", **given, below=way["priority"]))
+        return _SentAhead(sent, more, later("turn_level", **given, below=way["priority"]))
 
     def _level(self, task: str, below: int, sent: Later[list[Row]] | None = None) -> int | None:
         """The highest priority of a line's jobs with keys, below one."""
         found = (sent or self._tx.later("turn_level", **self._line(task), below=below))()
         return found[0][0] if found else None
 
-    def _parts(self, line: Line, priority: int, place: _Place | None) -> list[tuple[str, str | None, bool]]:
-        """The stretches of keys to visit at one priority: after which, up to which, and whether from the first on."""
+    def _stretches(self, line: Line, priority: int, place: _Place | None) -> list[_Stretch]:
+        """The stretches of keys to visit at one priority."""
         if place is not None and place.priority == priority:
-            whole = [] if place.has_wrapped else [("", None, True)]
-            return [(place.key, None, place.has_wrapped), *whole]
+            whole = [] if place.has_wrapped else [_Stretch("", None, has_wrapped=True)]
+            return [_Stretch(place.key, None, place.has_wrapped), *whole]
         last = self._turns.last(line)
-        return [(last, None, False), ("", last, True)] if last else [("", None, False)]
+        if not last:
+            return [_Stretch("", None, has_wrapped=False)]
+        return [_Stretch(last, None, has_wrapped=False), _Stretch("", last, has_wrapped=True)]
 
     def _laps(
         self,
         line: Line,
-        opened: Sequence[Candidate],
+        opened: Sequence[tuple[Candidate, list[Row]]],
         way: Mapping[str, Any],
         sent: Mapping[str, Later[list[Row]]],
     ) -> Iterator[Candidate]:
-        given = {**self._line(line[1]), **way}
-        asked = [
-            (each, sent.get(each.key or "") or self._tx.later("turn_more", **given, key=each.key)) for each in opened
-        ]
-        jobs = [(each, rows()) for each, rows in asked]
-        self._turns.has_few(line, [each.key for each in opened if each.key is not None])
+        jobs = opened
+        if not self._skips_locked:
+            given = {**self._line(line[1]), **way}
+            asked = [
+                (each, sent.get(each.key or "") or self._tx.later("turn_more", **given, key=each.key))
+                for each, _ in opened
+            ]
+            jobs = [(each, rows()) for each, rows in asked]
+            self._turns.has_few(line, [each.key for each, _ in opened if each.key is not None])
         for lap in range(1, max((len(rows) for _, rows in jobs), default=0)):
             for each, rows in jobs:
                 if lap < len(rows):

@@ -76,3 +76,18 @@ FROM (
 ) AS line
 WHERE line.key IS NULL OR line.n = :hops OR (line.of_task > 0 AND line.of_queue > 0)
 LIMIT :limit
+
+-- name: line_free
+-- As `line_plain`, but only jobs that no other transaction has locked, and that have not expired; locks them.
+SELECT priority, run_at, id FROM dray_jobs
+WHERE state = 'queued' AND queue = :queue AND task = :task AND (expires_at IS NULL OR expires_at > $now)
+ORDER BY priority DESC, run_at, id LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED
+
+-- name: turn_free
+-- The first jobs of some keys that no other transaction has locked, and that have not expired; locks them.
+SELECT k.value, free.run_at, free.id
+FROM $texts(keys) AS k CROSS JOIN LATERAL (
+    SELECT j.run_at, j.id FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue = :queue
+        AND j.task = :task AND j.priority = :priority AND j.key = k.value AND (j.expires_at IS NULL OR j.expires_at > $now)
+    ORDER BY j.run_at, j.id LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED
+) AS free
