@@ -12,17 +12,20 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from dray.backends import open_backend
 from dray.backends.database import ALL_LIMITS, Later
+from dray.backends.postgres import session
 from dray.backends.postgres.session import LIMIT_SPACE, PAUSE_SPACE, PostgresSession, lock_key
 from dray.backends.statements import Statement
-from dray.backends.store import gate
+from dray.backends.store import gate, limits
 from dray.backends.store.gate import Gate
 from dray.backends.store.work import Exchange
 from dray.clock import Ids
+from dray.errors import StorageLocked
 from dray.instants import SECOND
 from dray.model.job import Demand
 from dray.model.limit import Source, bounds_of
@@ -234,6 +237,11 @@ def waits_for_a_lock(world: World) -> bool:
     return bool(found)
 
 
+def waits_for_a_row(world: World) -> bool:
+    found = raw.run(world.backend, "SELECT 1 FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted")
+    return bool(found)
+
+
 @pytest.mark.parametrize("before", [{}, {"limit": 5}], ids=["none before", "another before"])
 def test_a_new_limit_waits_for_claims_under_way_and_counts_what_they_took(
     worlds: list[World], before: dict[str, int]
@@ -275,6 +283,72 @@ def test_a_claim_waits_for_a_change_under_way_and_minds_it(worlds: list[World]) 
             claim = thread.submit(exchange, first, worker, 2)
             until(lambda: waits_for_a_lock(second))
         assert claim.result(PATIENCE).claims == []
+
+
+def test_claims_go_on_while_a_new_limit_waits_for_a_running_job_that_a_transaction_has_locked(
+    worlds: list[World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = worlds
+    worker = first.worker()
+    locked = first.enqueue()
+    assert [claim.id for claim in exchange(first, worker, 1).claims] == [locked]
+    for _ in range(5):
+        first.enqueue("other", queue="other")
+    demand = Demand(("other",), ("other",), 1)
+    monkeypatch.setattr(session, "_HOLD_PATIENCE", "30000")
+
+    with ThreadPoolExecutor(1) as thread:
+        with waited_for(first, [locked]):
+            change = thread.submit(limit, second, limit=1)
+            until(lambda: waits_for_a_row(second))
+            claims = [len(first.backend.work.exchange(worker, [], demand).claims) for _ in range(5)]
+            assert (claims, change.done()) == ([1] * 5, False)
+        change.result(PATIENCE)
+
+    assert raw.run(first.backend, "SELECT id FROM dray_jobs WHERE held") == [(UUID(locked),)]
+    first.enqueue()
+    assert exchange(first, worker, 5).claims == []
+
+
+def test_a_limit_that_is_lifted_waits_for_no_running_job(worlds: list[World]) -> None:
+    first, second = worlds
+    limit(first, limit=5)
+    worker = first.worker()
+    locked = first.enqueue()
+    assert len(exchange(first, worker, 1).claims) == 1
+    raw.run(first.backend, "UPDATE dray_jobs SET held = FALSE")
+
+    with waited_for(first, [locked]):
+        limit(second)
+
+    assert second.backend.limits.all() == []
+
+
+def test_a_change_of_limits_that_cannot_have_the_lock_lets_claims_through_between_its_tries(
+    worlds: list[World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim of a slow worker is under way: it has the lock that a change needs alone."""
+    first, second = worlds
+    worker, demand = second.worker(), Demand(("other",), ("other",), 1)
+    second.backend.work.exchange(worker, [], demand)
+    second.enqueue("other", queue="other")
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        assert not waits_for_a_lock(first)
+        if len(pauses) == 1:
+            assert len(second.backend.work.exchange(worker, [], demand).claims) == 1
+
+    monkeypatch.setattr(limits.time, "sleep", pause)
+    with raw.transaction(first.backend) as execute:
+        execute("SELECT pg_advisory_xact_lock_shared(?, ?)", PAUSE_SPACE, lock_key(ALL_LIMITS))
+        with pytest.raises(StorageLocked):
+            limit(second, limit=1)
+
+    assert pauses == sorted(pauses)
+    assert len(pauses) == 3
+    assert second.backend.limits.all() == []
 
 
 # Locks that another worker has

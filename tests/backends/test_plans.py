@@ -206,6 +206,9 @@ POSTGRES_HOT: dict[str, tuple[dict[str, Any], str]] = {
     "job_settle": ({"rows": SETTLED}, "PRIMARY"),
     "work_begin": ({"durable": False, "space": 1, "keys": "[1]", "queues": '["default"]'}, "dray_jobs_turns"),
     "gated_queues": ({"worker_id": WORKER, "queues": '["default"]'}, "dray_jobs_turns"),
+    "limit_mark": ({"scope": "task", "name": "t"}, "dray_jobs_running"),
+    "limit_unmarked": ({"scope": "queue", "name": "default"}, "dray_jobs_running"),
+    "limit_mark_one": ({"id": WORKER}, "PRIMARY"),
     "line_free": ({**LINE, "limit": 100}, "dray_jobs_ready"),
     "turn_free": ({**LINE, "priority": 1, "keys": '["key 5", "key 6"]', "limit": 2}, "dray_jobs_turns"),
     "gate_claim": (
@@ -400,7 +403,15 @@ _LOOKS_AT_ENDS = {
     *("search_newest", "job_upcoming", "fanout_mark", "fanout_left", "job_look", "failure_keys"),
     *("overview_any_job", "overview_next_job", "limit_queues"),
 }
-_READS_ALL_RUNNING = {"rescue_look", "rescue_pick", "worker_loads", "limit_running", "held_by"}
+_READS_ALL_RUNNING = {
+    "rescue_look",
+    "rescue_pick",
+    "worker_loads",
+    "limit_running",
+    "held_by",
+    "limit_mark",
+    "limit_unmarked",
+}
 
 
 @pytest.mark.parametrize(

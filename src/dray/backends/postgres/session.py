@@ -32,7 +32,7 @@ PAUSE_SPACE = 0x64726170  # "drap"
 WORKER_SPACE = 0x64726177  # "draw"
 MIGRATE_SPACE = 0x6472616D  # "dram"
 LIMIT_SPACE = 0x6472616C  # "dral"
-_LIMIT_PATIENCE = "2000"  # milliseconds in which all claims wait for a change of limits
+_HOLD_PATIENCE = "2000"  # milliseconds in which a change of limits waits for locked rows, and no claim for the change
 
 
 def lock_key(name: str) -> int:
@@ -292,9 +292,17 @@ class PostgresSession(Session):
         keys = sorted({lock_key(queue) for queue in (*queues, ALL_LIMITS)})
         self._is_gated = self.later("work_begin", durable=durable, space=PAUSE_SPACE, keys=keys, queues=list(queues))
 
-    def begin_limits(self) -> None:
-        self.later("limit_patience", milliseconds=_LIMIT_PATIENCE)
+    def begin_limits(self, milliseconds: int) -> None:
+        self.later("limit_patience", milliseconds=str(milliseconds))
         self.rows("limit_begin", space=PAUSE_SPACE, key=lock_key(ALL_LIMITS))
+
+    def hold_free(self, scope: str, name: str) -> list[str]:
+        self.later("limit_mark", scope=scope, name=name)
+        return [row[0] for row in self.rows("limit_unmarked", scope=scope, name=name)]
+
+    def hold_locked(self, job_id: str) -> None:
+        self.later("limit_patience", milliseconds=_HOLD_PATIENCE)
+        self.run("limit_mark_one", id=job_id)
 
     def begin_pause(self, queue: str) -> None:
         self.rows("pause_begin", space=PAUSE_SPACE, key=lock_key(queue))

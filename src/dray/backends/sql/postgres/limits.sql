@@ -23,9 +23,29 @@ SELECT k.value FROM $texts(keys) AS k WHERE pg_try_advisory_xact_lock(:space, CA
 SELECT set_config('idle_in_transaction_session_timeout', '5s', TRUE)
 
 -- name: limit_patience
--- How long a change of limits waits: for claims under way, and for running jobs whose rows a body's transaction has
--- locked. All other claims wait for it meanwhile.
+-- How long a change of limits waits: for claims under way, and for running jobs whose rows another transaction has
+-- locked.
 SELECT set_config('lock_timeout', :milliseconds, TRUE)
+
+-- name: limit_mark
+-- Before a change of limits, while claims go on: marks running jobs of a task or a queue whose rows are not locked. Not
+-- those of workers that do not know the mark, and would not remove it.
+UPDATE dray_jobs AS j SET held = TRUE WHERE j.id = ANY (ARRAY(
+    SELECT r.id FROM dray_jobs AS r WHERE r.state = 'running' AND NOT r.held
+        AND CASE CAST(:scope AS text) WHEN 'task' THEN r.task ELSE r.queue END = :name
+        AND r.worker_id IN (SELECT w.id FROM dray_workers AS w WHERE w.knows IS NOT NULL)
+    FOR NO KEY UPDATE SKIP LOCKED
+)) AND j.state = 'running'
+
+-- name: limit_unmarked
+-- Those that `limit_mark` has skipped.
+SELECT r.id FROM dray_jobs AS r WHERE r.state = 'running' AND NOT r.held
+    AND CASE CAST(:scope AS text) WHEN 'task' THEN r.task ELSE r.queue END = :name
+    AND r.worker_id IN (SELECT w.id FROM dray_workers AS w WHERE w.knows IS NOT NULL)
+
+-- name: limit_mark_one
+-- Marks a running job that was locked.
+UPDATE dray_jobs AS j SET held = TRUE WHERE j.id = :id AND $is_running(j) AND NOT j.held
 
 -- name: limit_begin
 -- First in a change of limits: waits for the claims under way, so that none commits that does not know the new ones.
