@@ -6,6 +6,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Generator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -267,6 +268,15 @@ def sqlite_connection(tmp_path_factory: pytest.TempPathFactory) -> Generator[sql
 
 
 @pytest.fixture(scope="module")
+def analyzed_connection(sqlite_connection: sqlite3.Connection) -> Generator[sqlite3.Connection]:
+    """The same with statistics; a copy, or the other would have them too."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        sqlite_connection.backup(connection)
+        connection.execute("ANALYZE")
+        yield connection
+
+
+@pytest.fixture(scope="module")
 def postgres_connection(postgres_server: str) -> Generator[psycopg.Connection]:
     url = f"{postgres_server}&schema=test_plans"
     backend = open_backend(url)
@@ -289,13 +299,14 @@ def _instant(seconds: int) -> str:
 
 @pytest.mark.parametrize("name", SQLITE_HOT)
 @pytest.mark.parametrize("analyzed", [False, True], ids=["as made", "analyzed"])
-def test_sqlite_plan(name: str, analyzed: bool, sqlite_connection: sqlite3.Connection) -> None:
-    if analyzed:
-        sqlite_connection.execute("ANALYZE")
+def test_sqlite_plan(
+    name: str, analyzed: bool, sqlite_connection: sqlite3.Connection, analyzed_connection: sqlite3.Connection
+) -> None:
+    connection = analyzed_connection if analyzed else sqlite_connection
     params, index = SQLITE_HOT[name]
     statement = Catalogue("sqlite")[name]
     values = statement.bind({parameter: params.get(parameter) for parameter in statement.parameters})
-    plan = [row[3] for row in sqlite_connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", values)]
+    plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", values)]
 
     wanted = {"PRIMARY": "sqlite_autoindex_dray_jobs_1", "ROLLUPS": "dray_rollups USING PRIMARY KEY"}.get(
         index, index
@@ -359,13 +370,12 @@ COUNTED = ("turn_hop", "key_rooms", "held_counts")
 @pytest.mark.parametrize("name", COUNTED)
 @pytest.mark.parametrize("analyzed", [False, True], ids=["as made", "analyzed"])
 def test_sqlite_counts_what_limits_hold_and_not_all_that_runs(
-    name: str, analyzed: bool, sqlite_connection: sqlite3.Connection
+    name: str, analyzed: bool, sqlite_connection: sqlite3.Connection, analyzed_connection: sqlite3.Connection
 ) -> None:
-    if analyzed:
-        sqlite_connection.execute("ANALYZE")
+    connection = analyzed_connection if analyzed else sqlite_connection
     statement = Catalogue("sqlite")[name]
     values = statement.bind({parameter: HOT[name][0].get(parameter) for parameter in statement.parameters})
-    plan = [row[3] for row in sqlite_connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", values)]
+    plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", values)]
 
     assert [step for step in plan if "dray_jobs_held" in step], plan
     assert not [step for step in plan if "dray_jobs_running" in step], plan
