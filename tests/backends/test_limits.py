@@ -524,6 +524,56 @@ def test_an_attempt_that_is_handed_back_stays_spent(world: World) -> None:
     assert len(claim(world, worker)) == 1
 
 
+def test_a_job_that_goes_back_for_its_key_gives_its_start_back_and_only_once(world: World) -> None:
+    limit(world, rate=["2/min", "9/hour"])
+    limit(world, "queue", "default", rate="2/min")
+    ids = [world.enqueue() for _ in range(3)]
+    worker = world.worker()
+    first = claim(world, worker)
+    assert [each.id for each in first] == ids[:2]
+    ends = [released(first[0], world.clock.steady(), "a"), released(first[1], world.clock.steady())]
+
+    for _ in range(2):  # the reply to the first may have been lost
+        world.backend.work.exchange(worker, ends, Demand((), (), 0))
+
+    spent = raw.run(world.backend, "SELECT scope, period_us, n FROM dray_starts ORDER BY scope, period_us")
+    assert spent == [("queue", MINUTE, 1), ("task", MINUTE, 1), ("task", HOUR, 1)]
+    assert len(claim(world, worker)) == 1
+    assert claim(world, worker) == []
+
+
+def test_what_is_given_back_is_the_start_of_that_claim_and_of_no_other(world: World) -> None:
+    limit(world, rate="2/min")
+    for _ in range(3):
+        world.enqueue()
+    worker = world.worker()
+    (early,) = claim(world, worker, 1)
+    world.clock.advance(30 * SECOND)
+    (late,) = claim(world, worker, 1)
+    world.backend.work.exchange(worker, [released(late, world.clock.steady(), "a")], Demand((), (), 0))
+
+    world.clock.advance(29 * SECOND)
+    assert len(claim(world, worker)) == 1
+    world.clock.advance(2 * SECOND)
+    world.backend.work.exchange(worker, [released(early, world.clock.steady(), "b")], Demand((), (), 0))
+
+    spent = raw.run(world.backend, "SELECT n FROM dray_starts ORDER BY at")
+    assert spent == [(1,), (1,)], "the first one counts no more: there is nothing to give back"
+
+
+def test_a_claim_that_spent_nothing_gives_nothing_back(world: World) -> None:
+    world.enqueue()
+    worker = world.worker()
+    (running,) = claim(world, worker)
+    limit(world, rate="1/min")
+    world.enqueue()
+    assert len(claim(world, worker)) == 1
+
+    world.backend.work.exchange(worker, [released(running, world.clock.steady(), "a")], Demand((), (), 0))
+
+    assert claim(world, worker) == []
+
+
 def test_a_clock_that_is_set_back_does_not_stop_a_rate_for_longer_than_two_periods(world: World) -> None:
     limit(world, rate="1/s")
     for _ in range(3):

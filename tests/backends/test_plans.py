@@ -168,6 +168,7 @@ HOT: dict[str, tuple[dict[str, Any], str]] = {
     "turn_more": ({**LINE, "priority": 1, "key": "key 5", "limit": 100}, "dray_jobs_turns"),
     "key_rooms": ({**LINE, **KEY_RULES, "keys": '["key 5", "key 6"]'}, "dray_jobs_held"),
     "held_counts": ({}, "dray_jobs_held"),
+    "starts_began": ({"ids": SOME_IDS}, "PRIMARY"),
 }
 SQLITE_HOT: dict[str, tuple[dict[str, Any], str]] = {
     **HOT,

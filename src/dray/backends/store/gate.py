@@ -206,9 +206,17 @@ class Gate:
         spanning = {line.task for line in self._ready if self._rooms.spans_queues(line.task)}
         if spanning:
             claims = [claim._replace(spans_queues=claim.task in spanning) for claim in claims]
-        for scope, name, key, period_us, n in self._rooms.starts(claims):
+        starts = self._rooms.starts(claims)
+        for scope, name, key, period_us, n in starts:
             self._tx.later("starts_add", scope=scope, name=name, key=key, period_us=period_us, n=n)
-        return claims
+        return [self._with_spent(claim) for claim in claims] if starts else claims
+
+    def _with_spent(self, claim: Claim) -> Claim:
+        if claim.key is not None:
+            return claim
+        return claim._replace(
+            spent=tuple(sorted((rule.scope, rule.name, rule.period_us) for rule in self._rooms.rates(claim)))
+        )
 
     def _lock_and_count(self, most: int) -> None:
         """Counts for the rules that do not look at keys; on PostgreSQL under a lock of each. Where another claim has

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
@@ -140,7 +141,7 @@ class WorkStore(Store):
             tx.begin_work(demand.queues, durable=durable)
             unkept = self._keep_notes(tx, worker_id, notes)
             free = _free(settlements, unkept)
-            written = tx.settle(endings(self._db, worker_id, free)) if free else _NONE
+            written = settle(tx, endings(self._db, worker_id, free)) if free else _NONE
             trim_attempts(tx, free)
             rivalry = tx.rivalry()
             if not demand.limit + demand.ahead:
@@ -379,6 +380,21 @@ def _free(settlements: Sequence[Settlement], unkept: Notes) -> Sequence[Settleme
     transaction that has its row now may release it before the next statement."""
     waiting = unkept.ids
     return [s for s in settlements if s.id not in waiting] if waiting else settlements
+
+
+def settle(tx: Session, endings: Sequence[SettlementRow]) -> Later[list[SettledRow]]:
+    """Ends attempts by their claims. Those that have begun nothing give back what they have spent of rates, if it was
+    this transaction that ended them."""
+    unspent = {each.settlement.id: each.settlement.unspent for each in endings if each.settlement.unspent}
+    if not unspent:
+        return tx.settle(endings)
+    began: dict[str, int] = dict(tx.rows("starts_began", ids=list(unspent)))
+    written = tx.settle(endings)()
+    back = Counter((*rate, began[row.id]) for row in written for rate in unspent.get(row.id, ()))
+    starts = [(*what, n) for what, n in sorted(back.items())]  # in the order in which claims add to them
+    lowered = tx.each("starts_lower", starts)
+    tx.each("starts_remove", [each for each, was_lowered in zip(starts, lowered, strict=True) if not was_lowered])
+    return lambda: written
 
 
 def trim_attempts(tx: Session, settlements: Sequence[Settlement]) -> None:

@@ -57,6 +57,29 @@ WHERE scope = :scope AND name = :name AND key = :key AND period_us = :period_us
     AND at > $now - $span(period_us) AND at <= $now + $span(period_us)
 ORDER BY at
 
+-- name: starts_began
+-- When running jobs were claimed.
+SELECT id, started_at FROM dray_jobs WHERE id $in_ids(ids) AND started_at IS NOT NULL
+
+-- name: starts_lower
+-- rows: scope, name, period_us, began_at, n
+-- Gives back starts, of several that were noted together. Of the first slice after the claim: it may have more in it,
+-- but none that a rate would forget later.
+UPDATE dray_starts SET n = n - :n
+WHERE scope = :scope AND name = :name AND key = '' AND period_us = :period_us AND n > :n
+    AND at = (SELECT min(s.at) FROM dray_starts AS s
+        WHERE s.scope = :scope AND s.name = :name AND s.key = '' AND s.period_us = :period_us AND s.at > $at(began_at)
+            AND $at(began_at) > $now - $span(period_us) AND s.at <= $now + $span(period_us))
+
+-- name: starts_remove
+-- rows: scope, name, period_us, began_at, n
+-- Gives back starts, all that were noted together.
+DELETE FROM dray_starts
+WHERE scope = :scope AND name = :name AND key = '' AND period_us = :period_us AND n = :n
+    AND at = (SELECT min(s.at) FROM dray_starts AS s
+        WHERE s.scope = :scope AND s.name = :name AND s.key = '' AND s.period_us = :period_us AND s.at > $at(began_at)
+            AND $at(began_at) > $now - $span(period_us) AND s.at <= $now + $span(period_us))
+
 -- name: starts_over
 -- Starts that no rate looks at any more.
 SELECT scope, name, key, period_us, at FROM dray_starts
