@@ -21,7 +21,7 @@ from dray.backends.database import ALL_LIMITS, Later
 from dray.backends.postgres import session
 from dray.backends.postgres.session import LIMIT_SPACE, PAUSE_SPACE, PostgresSession, lock_key
 from dray.backends.statements import Statement
-from dray.backends.store import gate, limits
+from dray.backends.store import limits, turns
 from dray.backends.store.gate import Gate
 from dray.backends.store.work import Exchange
 from dray.clock import Ids
@@ -432,7 +432,7 @@ def test_jobs_that_another_transaction_has_locked_hold_up_none_behind_them(world
 def test_more_locked_keys_than_one_claim_looks_at_are_passed_over(
     worlds: list[World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gate, "_HOPS", 20)
+    monkeypatch.setattr(turns, "_HOPS", 20)
     world = worlds[0]
     worker = world.worker()
     ids = [world.enqueue(key=f"key {n:03}") for n in range(60)]

@@ -158,7 +158,7 @@ HOT: dict[str, tuple[dict[str, Any], str]] = {
     "failure_counts": ({"key": KEY, "since": 1, "chart": 2, "step": 3, "limit": 1000}, "dray_jobs_error"),
     "failure_unkeyed": ({"since": 1, "until": 2, "limit": 500}, "dray_jobs_finished"),
     "failure_key_clear": ({"since": 1, "until": 2}, "dray_jobs_finished"),
-    "line_tasks": ({"queue": "default"}, "dray_jobs_turns"),
+    "line_tasks": ({"queue": "default", "begins": True}, "dray_jobs_turns"),
     "line_plain": ({**LINE, "limit": 100}, "dray_jobs_ready"),
     "turn_level": ({**LINE, "below": 5}, "dray_jobs_turns"),
     "turn_hop": (

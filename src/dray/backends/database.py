@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dray.backends.rows import SettledRow, SettlementRow, Start
     from dray.backends.sqlite.upkeep import Upkeep
     from dray.backends.statements import Catalogue
-    from dray.backends.store.gate import Turns
+    from dray.backends.store.turns import Turns
     from dray.backends.tables import Tables
     from dray.model.new_job import AlikeJobs, NewJob
     from dray.model.worker import Signs

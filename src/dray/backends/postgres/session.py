@@ -22,7 +22,8 @@ from dray.backends.postgres.adapt import adapt_anew
 from dray.backends.postgres.tables import PostgresTables
 from dray.backends.rows import SettledRow, SettlementRow, Start
 from dray.backends.statements import Catalogue, Statement
-from dray.backends.store.gate import Gate, Turns
+from dray.backends.store.gate import Gate
+from dray.backends.store.turns import Turns
 from dray.instants import to_datetime
 from dray.model.job import Claim, Demand, State
 from dray.model.new_job import AlikeJobs, NewJob
@@ -200,7 +201,8 @@ class PostgresSession(Session):
         """Queue by queue: what limits let start is known only from what was read before."""
         asked = self.later("gated_queues", worker_id=worker_id, queues=list(demand.queues))
         # Its first questions go with this one: mostly there is one queue, and it was gated at the last claim.
-        first = Gate(self, turns, demand.queues[0], demand.tasks)
+        hops = turns.begin()
+        first = Gate(self, turns, hops, demand.queues[0], demand.tasks)
         gated = dict(asked())
         turns.is_needed = bool(gated)
         if not gated:
@@ -218,7 +220,7 @@ class PostgresSession(Session):
                     break
                 if is_gated:
                     is_first = queues[0] == demand.queues[0]
-                    gate = first if is_first else Gate(self, turns, queues[0], demand.tasks)
+                    gate = first if is_first else Gate(self, turns, hops, queues[0], demand.tasks)
                     part = gate.claim(worker_id, limit, ahead, in_turn)
                     taken, stops_short = part.claims, part.stops_short
                     goes_on |= part.goes_on

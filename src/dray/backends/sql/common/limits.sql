@@ -5,6 +5,7 @@ WHERE in_force AND ((scope = 'queue' AND name = :queue) OR (scope = 'task' AND n
 
 -- name: line_tasks
 -- The tasks that have jobs ready in one queue, by hopping along the indexes; 1: jobs with keys, and their highest priority.
+-- For a worker that begins here also the key of the job that started last, of the newest that have ended.
 WITH RECURSIVE plain (task) AS (
     SELECT min(task) FROM dray_jobs WHERE state = 'queued' AND queue = :queue
     UNION ALL
@@ -18,10 +19,14 @@ WITH RECURSIVE plain (task) AS (
         WHERE j.state = 'parked' AND j.queue = :queue AND j.task > keyed.task)
     FROM keyed WHERE keyed.task IS NOT NULL
 )
-SELECT task, 0, NULL FROM plain WHERE task IS NOT NULL
+SELECT task, 0, NULL, NULL FROM plain WHERE task IS NOT NULL
 UNION ALL
 SELECT keyed.task, 1, (SELECT j.priority FROM dray_jobs AS j
-    WHERE j.state = 'parked' AND j.queue = :queue AND j.task = keyed.task ORDER BY j.priority DESC LIMIT 1)
+    WHERE j.state = 'parked' AND j.queue = :queue AND j.task = keyed.task ORDER BY j.priority DESC LIMIT 1),
+    CASE WHEN :begins THEN (SELECT e.key FROM (
+        SELECT j.queue, j.task, j.key, j.started_at FROM dray_jobs AS j
+        WHERE j.state = 'completed' AND j.finished_at IS NOT NULL ORDER BY j.finished_at DESC LIMIT 500
+    ) AS e WHERE e.queue = :queue AND e.task = keyed.task AND e.key IS NOT NULL ORDER BY e.started_at DESC LIMIT 1) END
 FROM keyed WHERE keyed.task IS NOT NULL
 
 -- name: line_plain
