@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Generator
 from typing import Any
 
@@ -115,6 +116,32 @@ def test_a_job_that_was_enqueued_by_name_is_handed_back_with_its_key_and_loses_n
     assert sorted(ran) == [(1, 1), (1, 1), (2, 1)]
     assert keys(live) == ["1", "1", "2"]
     assert [job.refresh().row.claim for job in jobs] == [2, 2, 2]  # claimed once more than it ran
+
+
+def test_workers_that_run_one_job_each_give_every_key_its_turn(live: App) -> None:
+    ran: list[str] = []
+
+    @live.task(name="sync", key="account")
+    def sync(account: str) -> None:
+        ran.append(account)
+
+    sync.enqueue_many([(account,) for account in "aaaaaaaabbbc"])
+    for _ in range(7):
+        live.worker(max_jobs=1, concurrency=1).run()
+
+    assert ran == ["a", "b", "c", "a", "b", "a", "b"]
+
+
+def test_jobs_that_were_enqueued_by_name_spend_one_start_each(live: App, url: str) -> None:
+    @live.task(name="sync", key="account", rate="4/day")
+    def sync(account: int) -> None: ...
+
+    with App(url) as producer:
+        jobs = [producer.enqueue("sync", {"account": account}) for account in range(6)]
+
+    live.worker(concurrency=2).run_until_idle()
+
+    assert Counter(job.refresh().state for job in jobs) == {"completed": 4, "queued": 2}
 
 
 def test_a_worker_that_may_run_one_job_runs_it_although_it_had_no_key_at_first(live: App, url: str) -> None:

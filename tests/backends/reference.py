@@ -529,6 +529,9 @@ class Reference:
         job, now, steady = self.jobs[given.id], self.clock.now(), self.clock.steady()
         started_at = job.started_at if crashed else now - (steady - given.started)
         finished_at = now - (steady - given.finished)
+        for rate in given.unspent:
+            assert job.started_at is not None
+            self._give_back(job.started_at, *rate)
         if given.outcome not in {None, Outcome.COMPLETED}:
             self._record(job, worker_id, str(given.outcome), started_at, finished_at, given)
         job = self._change(
@@ -659,8 +662,9 @@ class Reference:
         limits = self._limits()
         if limits.counts(job):
             self.held[job.id] = True
-        for spent in limits.spent(job):
-            self.starts[spent] = self.starts.get(spent, 0) + 1
+        starts = sorted(limits.spent(job))
+        for start in starts:
+            self.starts[start] = self.starts.get(start, 0) + 1
         job = self._change(
             job.id,
             state=State.RUNNING,
@@ -672,7 +676,22 @@ class Reference:
         )
         spans_queues = any(rule.scope == "task" for rule in limits.over(job))
         known = {name: getattr(job, name) for name in Claim._fields if hasattr(job, name)}
-        return Claim(**known, held=job.id in self.held, spans_queues=spans_queues)
+        spent = () if job.key is not None else tuple((scope, name, period) for scope, name, _, period, _ in starts)
+        return Claim(**known, held=job.id in self.held, spans_queues=spans_queues, spent=spent)
+
+    def _give_back(self, began_at: int, scope: str, name: str, period_us: int) -> None:
+        """A start does not count after all: one less in the first slice after it, while a rate still counts it."""
+        now = self.clock.now()
+        after = [
+            start
+            for start in self.starts
+            if start[:4] == (scope, name, "", period_us) and began_at < start[4] <= now + period_us
+        ]
+        if after and began_at > now - period_us:
+            first = min(after)
+            self.starts[first] -= 1
+            if not self.starts[first]:
+                del self.starts[first]
 
     def has_turns(self) -> bool:
         """Whether a claim may have to mind limits or keys."""

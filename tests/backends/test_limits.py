@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dray.backends.store import gate
+from dray.backends.store import turns
 from dray.backends.store.jobs import Filter
 from dray.errors import ConfigError, PayloadError
 from dray.instants import HOUR, MILLISECOND, MINUTE, SECOND
@@ -579,6 +579,56 @@ def test_an_attempt_that_is_handed_back_stays_spent(world: World) -> None:
     assert len(claim(world, worker)) == 1
 
 
+def test_a_job_that_goes_back_for_its_key_gives_its_start_back_and_only_once(world: World) -> None:
+    limit(world, rate=["2/min", "9/hour"])
+    limit(world, "queue", "default", rate="2/min")
+    ids = [world.enqueue() for _ in range(3)]
+    worker = world.worker()
+    first = claim(world, worker)
+    assert [each.id for each in first] == ids[:2]
+    ends = [released(first[0], world.clock.steady(), "a"), released(first[1], world.clock.steady())]
+
+    for _ in range(2):  # the reply to the first may have been lost
+        world.backend.work.exchange(worker, ends, Demand((), (), 0))
+
+    spent = raw.run(world.backend, "SELECT scope, period_us, n FROM dray_starts ORDER BY scope, period_us")
+    assert spent == [("queue", MINUTE, 1), ("task", MINUTE, 1), ("task", HOUR, 1)]
+    assert len(claim(world, worker)) == 1
+    assert claim(world, worker) == []
+
+
+def test_what_is_given_back_is_the_start_of_that_claim_and_of_no_other(world: World) -> None:
+    limit(world, rate="2/min")
+    for _ in range(3):
+        world.enqueue()
+    worker = world.worker()
+    (early,) = claim(world, worker, 1)
+    world.clock.advance(30 * SECOND)
+    (late,) = claim(world, worker, 1)
+    world.backend.work.exchange(worker, [released(late, world.clock.steady(), "a")], Demand((), (), 0))
+
+    world.clock.advance(29 * SECOND)
+    assert len(claim(world, worker)) == 1
+    world.clock.advance(2 * SECOND)
+    world.backend.work.exchange(worker, [released(early, world.clock.steady(), "b")], Demand((), (), 0))
+
+    spent = raw.run(world.backend, "SELECT n FROM dray_starts ORDER BY at")
+    assert spent == [(1,), (1,)], "the first one counts no more: there is nothing to give back"
+
+
+def test_a_claim_that_spent_nothing_gives_nothing_back(world: World) -> None:
+    world.enqueue()
+    worker = world.worker()
+    (running,) = claim(world, worker)
+    limit(world, rate="1/min")
+    world.enqueue()
+    assert len(claim(world, worker)) == 1
+
+    world.backend.work.exchange(worker, [released(running, world.clock.steady(), "a")], Demand((), (), 0))
+
+    assert claim(world, worker) == []
+
+
 def test_a_clock_that_is_set_back_does_not_stop_a_rate_for_longer_than_two_periods(world: World) -> None:
     limit(world, rate="1/s")
     for _ in range(3):
@@ -656,7 +706,7 @@ def test_a_claim_from_no_queue_takes_nothing(world: World) -> None:
 def test_many_closed_keys_are_passed_over_in_steps_until_an_open_one_is_found(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gate, "_HOPS", 40)
+    monkeypatch.setattr(turns, "_HOPS", 40)
     limit(world, key_limit=1)
     worker, other = world.worker(), world.worker()
     for priority in (1, 0):
@@ -680,6 +730,76 @@ def test_many_closed_keys_are_passed_over_in_steps_until_an_open_one_is_found(
     assert steps > 1
     rest = [world.backend.work.exchange(worker, [], Demand(("default",), TASKS, 10)).goes_on for _ in range(20)]
     assert not all(rest)  # it comes to an end, and the worker can rest
+
+
+CLOSED = [f"task {n:02}" for n in range(20)]
+
+
+def close_keys(world: World, keys: int) -> None:
+    """Many tasks, each with as many keys of which none may start."""
+    limit(world, "queue", "default", key_limit=1)
+    pairs = [(task, f"{n:03}") for task in CLOSED for n in range(keys)]
+    ids = [world.new(task, key=f"{task} {key}").id for task, key in pairs for _ in range(2)]
+    world.backend.jobs.enqueue(
+        [
+            world.new(task, id=ids[2 * n + m], key=f"{task} {key}")
+            for n, (task, key) in enumerate(pairs)
+            for m in (0, 1)
+        ]
+    )
+    world.backend.work.take(world.worker(), ids[::2])
+
+
+def test_a_claim_visits_a_bounded_number_of_keys_however_many_lines_there_are_and_no_line_starves(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close_keys(world, 40)
+    opened = {world.enqueue(task, key=f"{task} 03{n % 10}-open") for n, task in enumerate(CLOSED)}
+    monkeypatch.setattr(turns, "_HOPS", 100)
+    visited: list[int] = []
+    spend = turns.Hops.spend
+
+    def count(self: turns.Hops, line: turns.Line, n: int) -> None:
+        visited[-1] += n
+        spend(self, line, n)
+
+    monkeypatch.setattr(turns.Hops, "spend", count)
+    worker, found = world.worker(), list[str]()
+    goes_on = True
+    while goes_on:
+        visited.append(0)
+        brought = world.backend.work.exchange(worker, [], Demand(("default",), tuple(CLOSED), 30))
+        found += [each.id for each in brought.claims]
+        goes_on = brought.goes_on or bool(brought.claims)
+        assert len(visited) < 100
+
+    assert set(found) == opened
+    assert max(visited) <= 125  # on PostgreSQL a quarter may be asked for before it is known that it is too much
+    assert len(visited) > 8  # 800 closed keys
+
+
+def test_a_look_passes_over_closed_keys_until_it_has_seen_all_or_found_an_open_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close_keys(world, 20)
+    monkeypatch.setattr(turns, "_HOPS", 50)
+    worker, demand = world.worker(), Demand(("default",), tuple(CLOSED), 1)
+
+    def look() -> tuple[bool, int]:
+        for steps in range(1, 20):
+            seen = world.backend.work.look(worker, demand)
+            if not seen.goes_on:
+                return seen.is_ready, steps
+        pytest.fail("it comes to no end")
+
+    is_ready, steps = look()
+    assert (is_ready, steps > 1) == (False, True)
+
+    for task in (CLOSED[0], CLOSED[7], CLOSED[19]):
+        open_key = world.enqueue(task, key=f"{task} 011-open")
+        assert look()[0]
+        assert [each.id for each in world.backend.work.exchange(worker, [], demand).claims] == [open_key]
+    assert not look()[0]
 
 
 # Who says what

@@ -12,16 +12,20 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from dray.backends import open_backend
 from dray.backends.database import ALL_LIMITS, Later
+from dray.backends.postgres import session
 from dray.backends.postgres.session import LIMIT_SPACE, PAUSE_SPACE, PostgresSession, lock_key
 from dray.backends.statements import Statement
+from dray.backends.store import limits, turns
 from dray.backends.store.gate import Gate
 from dray.backends.store.work import Exchange
 from dray.clock import Ids
+from dray.errors import StorageLocked
 from dray.instants import MINUTE, SECOND
 from dray.model.job import Demand
 from dray.model.limit import Source, bounds_of
@@ -236,6 +240,11 @@ def waits_for_a_lock(world: World) -> bool:
     return bool(found)
 
 
+def waits_for_a_row(world: World) -> bool:
+    found = raw.run(world.backend, "SELECT 1 FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted")
+    return bool(found)
+
+
 @pytest.mark.parametrize("before", [{}, {"limit": 5}], ids=["none before", "another before"])
 def test_a_new_limit_waits_for_claims_under_way_and_counts_what_they_took(
     worlds: list[World], before: dict[str, int]
@@ -279,6 +288,72 @@ def test_a_claim_waits_for_a_change_under_way_and_minds_it(worlds: list[World]) 
         assert claim.result(PATIENCE).claims == []
 
 
+def test_claims_go_on_while_a_new_limit_waits_for_a_running_job_that_a_transaction_has_locked(
+    worlds: list[World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = worlds
+    worker = first.worker()
+    locked = first.enqueue()
+    assert [claim.id for claim in exchange(first, worker, 1).claims] == [locked]
+    for _ in range(5):
+        first.enqueue("other", queue="other")
+    demand = Demand(("other",), ("other",), 1)
+    monkeypatch.setattr(session, "_HOLD_PATIENCE", "30000")
+
+    with ThreadPoolExecutor(1) as thread:
+        with waited_for(first, [locked]):
+            change = thread.submit(limit, second, limit=1)
+            until(lambda: waits_for_a_row(second))
+            claims = [len(first.backend.work.exchange(worker, [], demand).claims) for _ in range(5)]
+            assert (claims, change.done()) == ([1] * 5, False)
+        change.result(PATIENCE)
+
+    assert raw.run(first.backend, "SELECT id FROM dray_jobs WHERE held") == [(UUID(locked),)]
+    first.enqueue()
+    assert exchange(first, worker, 5).claims == []
+
+
+def test_a_limit_that_is_lifted_waits_for_no_running_job(worlds: list[World]) -> None:
+    first, second = worlds
+    limit(first, limit=5)
+    worker = first.worker()
+    locked = first.enqueue()
+    assert len(exchange(first, worker, 1).claims) == 1
+    raw.run(first.backend, "UPDATE dray_jobs SET held = FALSE")
+
+    with waited_for(first, [locked]):
+        limit(second)
+
+    assert second.backend.limits.all() == []
+
+
+def test_a_change_of_limits_that_cannot_have_the_lock_lets_claims_through_between_its_tries(
+    worlds: list[World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim of a slow worker is under way: it has the lock that a change needs alone."""
+    first, second = worlds
+    worker, demand = second.worker(), Demand(("other",), ("other",), 1)
+    second.backend.work.exchange(worker, [], demand)
+    second.enqueue("other", queue="other")
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        assert not waits_for_a_lock(first)
+        if len(pauses) == 1:
+            assert len(second.backend.work.exchange(worker, [], demand).claims) == 1
+
+    monkeypatch.setattr(limits.time, "sleep", pause)
+    with raw.transaction(first.backend) as execute:
+        execute("SELECT pg_advisory_xact_lock_shared(?, ?)", PAUSE_SPACE, lock_key(ALL_LIMITS))
+        with pytest.raises(StorageLocked):
+            limit(second, limit=1)
+
+    assert pauses == sorted(pauses)
+    assert len(pauses) == 3
+    assert second.backend.limits.all() == []
+
+
 # Locks that another worker has
 
 
@@ -296,6 +371,97 @@ def test_what_another_worker_counts_is_left_to_it_and_the_rest_is_claimed(worlds
 
     brought = exchange(first, worker, 5)
     assert ([claim.key for claim in brought.claims], brought.goes_on) == (["a"], False)
+
+
+def test_a_key_that_another_worker_counts_keeps_the_last_slot_from_no_other_key(worlds: list[World]) -> None:
+    first, second = worlds
+    limit(first, key_limit=2)
+    worker = first.worker()
+    for key in "aabbcc":
+        first.enqueue(key=key)
+
+    with raw.transaction(second.backend) as execute:
+        execute("SELECT pg_advisory_xact_lock(?, ?)", LIMIT_SPACE, lock_key("queue:default:a"))
+        taken = [claim.key for _ in range(6) for claim in exchange(first, worker, 1).claims]
+
+    assert taken == ["b", "c", "b", "c"]
+    assert [claim.key for claim in exchange(first, worker, 5).claims] == ["a", "a"]
+
+
+LINES: dict[str, tuple[str | None, dict[str, Any]]] = {
+    "limit": (None, {"limit": 1}),
+    "rate": (None, {"rate": "1000/s"}),
+    "keys": ("abc", {}),
+    "one key": ("a", {}),
+    "key_limit": ("abc", {"key_limit": 1}),
+    "limit and key_rate": ("abc", {"limit": 1, "key_rate": "50/s"}),
+}
+
+
+@contextmanager
+def waited_for(world: World, ids: Sequence[str]) -> Generator[None]:
+    """A user's transaction is open that has enqueued a job after these."""
+    users = world.backend.db.transaction()
+    try:
+        child = world.new("child", parents=tuple(ids))
+        world.backend.jobs.enqueue([child], connection=users.begin())
+        yield
+    finally:
+        users.end()
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_jobs_that_another_transaction_has_locked_hold_up_none_behind_them(worlds: list[World], line: str) -> None:
+    keys, rules = LINES[line]
+    world = worlds[0]
+    limit(world, **rules)
+    worker = world.worker()
+    ids = [world.enqueue(key=None if keys is None else keys[n % len(keys)]) for n in range(15)]
+    taken: list[str] = []
+
+    with waited_for(world, ids[:2]):
+        for _ in range(20):
+            claims = exchange(world, worker, 1).claims
+            taken += [claim.id for claim in claims]
+            for claim in claims:
+                world.complete(worker, claim)
+
+    assert sorted(taken) == sorted(ids[2:])
+    if keys is None:
+        assert taken == ids[2:]
+    assert {claim.id for _ in range(3) for claim in exchange(world, worker, 1).claims} <= set(ids[:2])
+
+
+def test_more_locked_keys_than_one_claim_looks_at_are_passed_over(
+    worlds: list[World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "_HOPS", 20)
+    world = worlds[0]
+    worker = world.worker()
+    ids = [world.enqueue(key=f"key {n:03}") for n in range(60)]
+    steps: list[Exchange] = []
+
+    with waited_for(world, ids[:59]):
+        while not steps or not steps[-1].claims:
+            steps.append(exchange(world, worker, 1))
+            assert steps[-1].claims or steps[-1].goes_on
+
+    assert [claim.id for claim in steps[-1].claims] == ids[59:]
+    assert len(steps) > 1
+
+
+def test_past_locked_jobs_the_order_of_priority_and_all_limits_hold(worlds: list[World]) -> None:
+    world = worlds[0]
+    limit(world, limit=3, key_limit=2)
+    worker = world.worker()
+    low = [world.enqueue(key=key) for key in "aabb"]
+    high = [world.enqueue(key="a", priority=5) for _ in range(3)]
+
+    with waited_for(world, high[:2]):
+        brought = exchange(world, worker, 8)
+
+    assert {claim.id for claim in brought.claims} == {high[2], low[0], low[2]}
+    assert running(world) == 3
 
 
 def test_the_server_ends_a_worker_that_was_stopped_inside_its_claim_and_others_go_on(worlds: list[World]) -> None:

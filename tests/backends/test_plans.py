@@ -6,6 +6,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Generator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +167,7 @@ HOT: dict[str, tuple[dict[str, Any], str]] = {
     "failure_counts": ({"key": KEY, "since": 1, "chart": 2, "step": 3, "limit": 1000}, "dray_jobs_error"),
     "failure_unkeyed": ({"since": 1, "until": 2, "limit": 500}, "dray_jobs_finished"),
     "failure_key_clear": ({"since": 1, "until": 2}, "dray_jobs_finished"),
-    "line_tasks": ({"queue": "default"}, "dray_jobs_turns"),
+    "line_tasks": ({"queue": "default", "begins": True}, "dray_jobs_turns"),
     "line_plain": ({**LINE, "limit": 100}, "dray_jobs_ready"),
     "turn_level": ({**LINE, "below": 5}, "dray_jobs_turns"),
     "turn_hop": (
@@ -176,6 +177,7 @@ HOT: dict[str, tuple[dict[str, Any], str]] = {
     "turn_more": ({**LINE, "priority": 1, "key": "key 5", "limit": 100}, "dray_jobs_turns"),
     "key_rooms": ({**LINE, **KEY_RULES, "keys": '["key 5", "key 6"]'}, "dray_jobs_held"),
     "held_counts": ({}, "dray_jobs_held"),
+    "starts_began": ({"ids": SOME_IDS}, "PRIMARY"),
 }
 SQLITE_HOT: dict[str, tuple[dict[str, Any], str]] = {
     **HOT,
@@ -216,6 +218,11 @@ POSTGRES_HOT: dict[str, tuple[dict[str, Any], str]] = {
     "job_settle": ({"rows": SETTLED}, "PRIMARY"),
     "work_begin": ({"durable": False, "space": 1, "keys": "[1]", "queues": '["default"]'}, "dray_jobs_turns"),
     "gated_queues": ({"worker_id": WORKER, "queues": '["default"]'}, "dray_jobs_turns"),
+    "limit_mark": ({"scope": "task", "name": "t"}, "dray_jobs_running"),
+    "limit_unmarked": ({"scope": "queue", "name": "default"}, "dray_jobs_running"),
+    "limit_mark_one": ({"id": WORKER}, "PRIMARY"),
+    "line_free": ({**LINE, "limit": 100}, "dray_jobs_ready"),
+    "turn_free": ({**LINE, "priority": 1, "keys": '["key 5", "key 6"]', "limit": 2}, "dray_jobs_turns"),
     "gate_claim": (
         {"worker_id": WORKER, "ids": SOME_IDS, "at_once": SOME_IDS, "held": SOME_IDS, "keys": "{}"},
         "PRIMARY",
@@ -272,6 +279,15 @@ def sqlite_connection(tmp_path_factory: pytest.TempPathFactory) -> Generator[sql
 
 
 @pytest.fixture(scope="module")
+def analyzed_connection(sqlite_connection: sqlite3.Connection) -> Generator[sqlite3.Connection]:
+    """The same with statistics; a copy, or the other would have them too."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        sqlite_connection.backup(connection)
+        connection.execute("ANALYZE")
+        yield connection
+
+
+@pytest.fixture(scope="module")
 def postgres_connection(postgres_server: str) -> Generator[psycopg.Connection]:
     url = f"{postgres_server}&schema=test_plans"
     backend = open_backend(url)
@@ -294,13 +310,14 @@ def _instant(seconds: int) -> str:
 
 @pytest.mark.parametrize("name", SQLITE_HOT)
 @pytest.mark.parametrize("analyzed", [False, True], ids=["as made", "analyzed"])
-def test_sqlite_plan(name: str, analyzed: bool, sqlite_connection: sqlite3.Connection) -> None:
-    if analyzed:
-        sqlite_connection.execute("ANALYZE")
+def test_sqlite_plan(
+    name: str, analyzed: bool, sqlite_connection: sqlite3.Connection, analyzed_connection: sqlite3.Connection
+) -> None:
+    connection = analyzed_connection if analyzed else sqlite_connection
     params, index = SQLITE_HOT[name]
     statement = Catalogue("sqlite")[name]
     values = statement.bind({parameter: params.get(parameter) for parameter in statement.parameters})
-    plan = [row[3] for row in sqlite_connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", values)]
+    plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", values)]
 
     wanted = {"PRIMARY": "sqlite_autoindex_dray_jobs_1", "ROLLUPS": "dray_rollups USING PRIMARY KEY"}.get(
         index, index
@@ -364,13 +381,12 @@ COUNTED = ("turn_hop", "key_rooms", "held_counts")
 @pytest.mark.parametrize("name", COUNTED)
 @pytest.mark.parametrize("analyzed", [False, True], ids=["as made", "analyzed"])
 def test_sqlite_counts_what_limits_hold_and_not_all_that_runs(
-    name: str, analyzed: bool, sqlite_connection: sqlite3.Connection
+    name: str, analyzed: bool, sqlite_connection: sqlite3.Connection, analyzed_connection: sqlite3.Connection
 ) -> None:
-    if analyzed:
-        sqlite_connection.execute("ANALYZE")
+    connection = analyzed_connection if analyzed else sqlite_connection
     statement = Catalogue("sqlite")[name]
     values = statement.bind({parameter: HOT[name][0].get(parameter) for parameter in statement.parameters})
-    plan = [row[3] for row in sqlite_connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", values)]
+    plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", values)]
 
     assert [step for step in plan if "dray_jobs_held" in step], plan
     assert not [step for step in plan if "dray_jobs_running" in step], plan
@@ -408,7 +424,15 @@ _LOOKS_AT_ENDS = {
     *("search_newest", "job_upcoming", "fanout_mark", "fanout_left", "job_look", "failure_keys"),
     *("overview_any_job", "overview_next_job", "limit_queues"),
 }
-_READS_ALL_RUNNING = {"rescue_look", "rescue_pick", "worker_loads", "limit_running", "held_by"}
+_READS_ALL_RUNNING = {
+    "rescue_look",
+    "rescue_pick",
+    "worker_loads",
+    "limit_running",
+    "held_by",
+    "limit_mark",
+    "limit_unmarked",
+}
 
 
 @pytest.mark.parametrize(

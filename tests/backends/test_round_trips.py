@@ -20,7 +20,7 @@ from dray.backends.postgres.notify import WINDOW
 from dray.backends.postgres.session import PostgresSession
 from dray.backends.sqlite.session import SqliteSession
 from dray.backends.statements import Statement
-from dray.backends.store.gate import Turns
+from dray.backends.store.turns import Turns
 from dray.backends.store.work import NOTHING, Exchange
 from dray.clock import Ids
 from dray.model.job import Demand

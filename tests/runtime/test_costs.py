@@ -25,6 +25,7 @@ from dray.backends.sqlite import inotify, watch
 from dray.backends.store.work import Look, WorkStore
 from dray.instants import MINUTE
 from dray.model.job import Demand, Reason
+from dray.model.limit import Kind, Source
 from dray.model.new_job import NewJob
 from dray.model.settlement import completed, failed
 from dray.model.worker import NewWorker
@@ -416,6 +417,38 @@ def count_exchanges(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(Engine, "_exchange", counting)
     return calls
+
+
+def sync(account: str) -> None: ...
+
+
+def test_an_idle_worker_passes_over_closed_keys_without_a_transaction(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On SQLite each one would keep all other writers from the file."""
+    task = app.task(name="sync", key="account", key_limit=0)(sync)
+    other = app.task(name="other", queue="other")(nothing)
+    task.enqueue_many([(f"account {n:04}",) for n in range(1_500)])
+    calls = count_exchanges(monkeypatch)
+    looks, look = list[bool](), WorkStore.look
+
+    def looking(self: WorkStore, *given: Any, **named: Any) -> Look:
+        seen = look(self, *given, **named)
+        looks.append(seen.goes_on)
+        return seen
+
+    monkeypatch.setattr(WorkStore, "look", looking)
+    with app.worker(concurrency=8, queues=["default"]):
+        until(lambda: looks and not looks[-1])
+        before = calls[0]
+        for _ in range(5):
+            seen = len(looks)
+            other.enqueue()
+            until(lambda: len(looks) > seen and not looks[-1])  # noqa: B023 - over before the next one
+        assert calls[0] == before
+
+        core_of(app).backend.limits.say("task", "sync", Source.OVERRIDE, {Kind.KEY_LIMIT: ()})
+        assert ended(task.enqueue("opened")) == "completed"
 
 
 @pytest.mark.parametrize("kind", ["ready", "due"])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dray.backends.rows import SettledRow, SettlementRow, Start
     from dray.backends.sqlite.upkeep import Upkeep
     from dray.backends.statements import Catalogue
-    from dray.backends.store.gate import Turns
+    from dray.backends.store.turns import Turns
     from dray.backends.tables import Tables
     from dray.model.new_job import AlikeJobs, NewJob
     from dray.model.worker import Signs
@@ -129,9 +129,17 @@ class Session(Protocol):
         """Opens the transaction of a pause: waits until claims under way on that queue are over, where there is more
         than one writer."""
 
-    def begin_limits(self) -> None:
+    def begin_limits(self, milliseconds: int) -> None:
         """Opens the transaction of a change of limits: waits until all claims under way are over, where there is more
-        than one writer."""
+        than one writer. It waits so long at most, for these and for locked rows: new claims wait meanwhile."""
+
+    def hold_free(self, scope: str, name: str) -> list[str]:  # noqa: ARG002
+        """Marks the running jobs of a task or a queue as held, before a change of limits does so while claims wait.
+        Returns those whose rows other transactions have locked. Nothing to do where there is one writer."""
+        return []
+
+    def hold_locked(self, job_id: str) -> None:
+        """Marks one of those once it is free; waits for a while."""
 
     def known(self) -> dict[str, str]:
         """The versions that the tables note; empty: there are no tables."""

@@ -269,7 +269,8 @@ _WORDS: dict[Dialect, tuple[tuple[str, str], ...]] = {
         (r"\$span\((\w+)\)", r":\1"),
         (r"\$span_of\(([\w.]+)\)", r"\1"),
         (r"\$least\b", "min"),
-        (r"\$is_running\((\w+)\)", r"\1.state = 'running'"),
+        # As below, for a file that was never analyzed.
+        (r"\$is_running\((\w+)\)", r"+\1.state = 'running'"),
         (r"\$microseconds\((.+?)\)", r"(\1)"),
         (r"\$in_(ids|texts)\((\w+)\)", r"IN (SELECT value FROM json_each(:\2))"),
         (r"\$in_instants\((\w+)\)", r"IN (SELECT value FROM json_each(:\1))"),

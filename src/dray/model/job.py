@@ -105,6 +105,7 @@ class Claim(NamedTuple):
     key: str | None = None
     held: bool = False  # limits count it while it runs
     spans_queues: bool = False  # one of these limits is its task's: jobs of other queues may wait for its end
+    spent: tuple[tuple[str, str, int], ...] = ()  # without a key: the rates its start counts for; scope, name, period
 
     @property
     def gives_room_to(self) -> set[str]:

@@ -49,6 +49,7 @@ class Settlement(NamedTuple):
     keeps_error: bool = False  # nothing was tried: the error that the job had still tells its story
     error_class: str | None = None  # where the class of the error is: "shop.mail.Bounced"
     key: str | None = None  # the key that the job should have had
+    unspent: tuple[tuple[str, str, int], ...] = ()  # rates that its start does not count for after all, as in `Claim`
 
     @property
     def error_key(self) -> str | None:
@@ -118,9 +119,12 @@ def released(claim: Claim | Held, at: int, key: str | None = None) -> Settlement
     """The job goes back unrun (shutdown, pause, a claim whose reply was lost); the attempt is given back.
 
     It keeps its error: since when its arguments have not fitted is counted from there. With a key: it was enqueued by
-    name, where its task and so its key was not known, and takes its turn from now on.
+    name, where its task and so its key was not known, and takes its turn from now on. That was no start: a rate would
+    be spent twice for each such job.
     """
-    return _ended(claim, State.QUEUED, None, (at, at), delay_us=None, gives_back=True, keeps_error=True, key=key)
+    unspent = claim.spent if key is not None and isinstance(claim, Claim) else ()
+    fields: dict[str, Any] = {"gives_back": True, "keeps_error": True, "key": key, "unspent": unspent}
+    return _ended(claim, State.QUEUED, None, (at, at), delay_us=None, **fields)
 
 
 def postponed(claim: Claim, at: int, delay_us: int) -> Settlement:

@@ -106,6 +106,7 @@ class Engine:
         self._fanout_tries = 0
         self._fanout_at: int | None = None  # when to tell children that another transaction has locked
         self._is_full = False
+        self._looks_on = False  # its last look has not come to an end
         self._fed_at = self._clock.steady()
         self._capacity: Capacity | None = None  # what it can run; None: all that it was asked to
 
@@ -174,6 +175,8 @@ class Engine:
         self._is_full = False
         if self._outage.pause:
             return self._outage.pause
+        if self._looks_on:
+            return 0.0  # without a wait: what has woken it meanwhile is for the look after this one
         if self.is_empty and self._capacity is None:
             self._become_idle()
         due_at = self._poll_policy.due_at
@@ -303,13 +306,14 @@ class Engine:
     def _to_claim(self, demand: Demand, now: int) -> Demand | None:
         """What to claim, if it is time to: mostly after a look, so that the write lock is not taken for nothing."""
         poll = self._poll_policy
+        self._looks_on = False
         if not poll.wants_work(now):
             return None
         if demand.queues and poll.claims_at_once():
             return demand._replace(tends=poll.is_due(now))  # the look that follows finds the rest
         is_there = self._look(demand, now)
-        if is_there is None:
-            return None  # it still may have work: only the next look tells that the database is back
+        if is_there is None or self._looks_on:
+            return None  # it still may have work: the next look tells
         poll.looked(found=is_there)
         return self._demand() if is_there else None  # the look may have brought other queues
 
@@ -327,6 +331,7 @@ class Engine:
         next_at = min((at for at in (seen.due_at, seen.opens_at) if at is not None), default=None)
         self._poll_policy.due_at = None if next_at is None else now + next_at - seen.now
         is_there = seen.is_ready or (seen.due_at is not None and seen.due_at <= seen.now)
+        self._looks_on = seen.goes_on and not is_there
         if (is_there and demand.limit) or self._in_flight.outcomes or self._notes.pause(now) is not None:
             self._outage.eases()  # what failed has still to succeed
         else:

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 
 from dray.backends import Backend, rows
-from dray.backends.store.gate import Turns
+from dray.backends.store.turns import Turns
 from dray.model.job import Attempt, LogLine, Queue
 from dray.model.limit import StoredRule
 from dray.model.schedule import Schedule

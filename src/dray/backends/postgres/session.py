@@ -22,7 +22,8 @@ from dray.backends.postgres.adapt import adapt_anew
 from dray.backends.postgres.tables import PostgresTables
 from dray.backends.rows import SettledRow, SettlementRow, Start
 from dray.backends.statements import Catalogue, Statement
-from dray.backends.store.gate import Gate, Turns
+from dray.backends.store.gate import Gate
+from dray.backends.store.turns import Turns
 from dray.instants import to_datetime
 from dray.model.job import Claim, Demand, State
 from dray.model.new_job import AlikeJobs, NewJob
@@ -32,7 +33,7 @@ PAUSE_SPACE = 0x64726170  # "drap"
 WORKER_SPACE = 0x64726177  # "draw"
 MIGRATE_SPACE = 0x6472616D  # "dram"
 LIMIT_SPACE = 0x6472616C  # "dral"
-_LIMIT_PATIENCE = "2000"  # milliseconds in which all claims wait for a change of limits
+_HOLD_PATIENCE = "2000"  # milliseconds in which a change of limits waits for locked rows, and no claim for the change
 
 
 def lock_key(name: str) -> int:
@@ -200,7 +201,8 @@ class PostgresSession(Session):
         """Queue by queue: what limits let start is known only from what was read before."""
         asked = self.later("gated_queues", worker_id=worker_id, queues=list(demand.queues))
         # Its first questions go with this one: mostly there is one queue, and it was gated at the last claim.
-        first = Gate(self, turns, demand.queues[0], demand.tasks)
+        hops = turns.begin()
+        first = Gate(self, turns, hops, demand.queues[0], demand.tasks)
         gated = dict(asked())
         turns.is_needed = bool(gated)
         if not gated:
@@ -218,7 +220,7 @@ class PostgresSession(Session):
                     break
                 if is_gated:
                     is_first = queues[0] == demand.queues[0]
-                    gate = first if is_first else Gate(self, turns, queues[0], demand.tasks)
+                    gate = first if is_first else Gate(self, turns, hops, queues[0], demand.tasks)
                     part = gate.claim(worker_id, limit, ahead, in_turn)
                     taken, stops_short = part.claims, part.stops_short
                     goes_on |= part.goes_on
@@ -298,9 +300,17 @@ class PostgresSession(Session):
         keys = sorted({lock_key(queue) for queue in (*queues, ALL_LIMITS)})
         self._is_gated = self.later("work_begin", durable=durable, space=PAUSE_SPACE, keys=keys, queues=list(queues))
 
-    def begin_limits(self) -> None:
-        self.later("limit_patience", milliseconds=_LIMIT_PATIENCE)
+    def begin_limits(self, milliseconds: int) -> None:
+        self.later("limit_patience", milliseconds=str(milliseconds))
         self.rows("limit_begin", space=PAUSE_SPACE, key=lock_key(ALL_LIMITS))
+
+    def hold_free(self, scope: str, name: str) -> list[str]:
+        self.later("limit_mark", scope=scope, name=name)
+        return [row[0] for row in self.rows("limit_unmarked", scope=scope, name=name)]
+
+    def hold_locked(self, job_id: str) -> None:
+        self.later("limit_patience", milliseconds=_HOLD_PATIENCE)
+        self.run("limit_mark_one", id=job_id)
 
     def begin_pause(self, queue: str) -> None:
         self.rows("pause_begin", space=PAUSE_SPACE, key=lock_key(queue))

@@ -21,7 +21,7 @@ from dray.model.job import FINAL, LIVE, Claim, Demand, State
 from dray.model.new_job import AlikeJobs, NewJob
 
 if TYPE_CHECKING:
-    from dray.backends.store.gate import Turns
+    from dray.backends.store.turns import Hops, Turns
     from dray.model.settlement import Settlement
 
 T = TypeVar("T")
@@ -199,6 +199,7 @@ class SqliteSession(Session):
     def claim(self, worker_id: str, demand: Demand, turns: Turns) -> Later[Claimed]:
         claimed: list[Claim] = []
         limit, ahead, in_turn, goes_on = demand.limit, demand.ahead, demand.ahead_in_turn, False
+        hops: Hops | None = None
         for queue in demand.queues:
             if limit + ahead <= 0:
                 break
@@ -206,7 +207,8 @@ class SqliteSession(Session):
             if not is_allowed:
                 continue
             if is_gated:
-                gated = sqlite.Gate(self, turns, queue, demand.tasks).claim(worker_id, limit, ahead, in_turn)
+                hops = hops or turns.begin()
+                gated = sqlite.Gate(self, turns, hops, queue, demand.tasks).claim(worker_id, limit, ahead, in_turn)
                 claimed += gated.claims
                 goes_on |= gated.goes_on
                 if gated.stops_short:

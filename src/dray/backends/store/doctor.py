@@ -17,9 +17,10 @@ from typing import NamedTuple, TypeVar, get_args
 from dray.backends import rows
 from dray.backends.database import FIRST_ID, LAST_ID, Database, Row, Session
 from dray.backends.store import Store
-from dray.backends.store.gate import Gate, Turns
+from dray.backends.store.gate import Gate
 from dray.backends.store.limits import stored_rule
 from dray.backends.store.liveness import Life, lives
+from dray.backends.store.turns import Hops, Turns
 from dray.instants import HOUR, to_datetime
 from dray.model.action import Kind, Verb, Via
 from dray.model.bounds import ATTEMPTS_KEPT, LOG_LINES, PRIORITY_MAX
@@ -211,7 +212,7 @@ class Examination:
                 return None
             if tx.rows("doctor_moved", **line, since=since, most=MOST)[0][0]:
                 return None
-            return Gate(tx, Turns(), queue, [task]).first()
+            return Gate(tx, Turns(), Hops(), queue, [task]).first()
 
         return self._look(look)
 

@@ -4,11 +4,14 @@ Nothing is counted ahead of time. A claim counts the running jobs that are marke
 period, in its own transaction, and takes no more than there is room for. On SQLite it is the only writer. On
 PostgreSQL it locks what it is about to count, without waiting for another worker that has it, and counts in a later
 statement: only one that begins after the lock was taken sees everything that the lock's last holder did. Keys are
-locked and counted again when they are chosen: there may be too many to lock them all.
+locked and counted again when they are chosen: there may be too many to lock them all. What could not be had, because
+another transaction has locked its row or another worker counts its key, holds up nothing behind it: the claim goes on
+with what comes next.
 
 Jobs with keys take turns: the keys of a task in a queue are visited in their order, from the one that had the last
 turn, by hops along an index. So a key with 100,000 jobs costs as much as one with a single job. A claim makes a
-bounded number of hops and goes on from there the next time: 10,000 keys whose limit is reached must not hold it up.
+bounded number of hops and goes on from there the next time: 10,000 keys whose limit is reached must not hold it up
+(`turns.py`).
 """
 
 from __future__ import annotations
@@ -21,61 +24,17 @@ from typing import Any, NamedTuple
 
 from dray.backends.database import Later, Row, Session
 from dray.backends.store.rooms import Candidate, Rooms
+from dray.backends.store.turns import Hops, Line, Place, Turns
 from dray.instants import MILLISECOND, SECOND
 from dray.model.job import Claim
 from dray.model.limit import Kind, Rule
 
-_HOPS = 512  # keys that a claim looks at in one line
 _LEVEL_HOPS = 8  # what another priority costs, in hops
 _SMALL = 32  # jobs of a claim for which all is asked at once
-_FEW = 8  # keys of a line that are asked for more of their jobs at once
-_MOST_LINES = 10_000  # whose turns a worker remembers
+_ROUNDS = 3  # in which a claim goes on after what it could not have
+_SPARE = 16  # keys that are tried at once where rows are locked
 _SLICES = 100  # of a period, see dray_starts
 _SHORTEST_LOOK = 10 * MILLISECOND  # between two looks at keys that wait for their rate
-
-Line = tuple[str, str]  # a queue and a task: the keys of one line take turns
-
-
-class _Place(NamedTuple):
-    """Where a claim stopped on its way along a line, because it had made all its hops."""
-
-    priority: int
-    key: str
-    has_wrapped: bool  # it has begun with the first key again
-
-
-class Turns:
-    """What one worker remembers of whose turn it is. If it is lost, the first keys have theirs again."""
-
-    def __init__(self) -> None:
-        self.is_needed = True  # one of the worker's queues had limits or keys at its last claim, or there was none
-        self._last: dict[Line, str] = {}
-        self._places: dict[Line, _Place] = {}
-        self._few: dict[Line, list[str]] = {}
-
-    def last(self, line: Line) -> str:
-        return self._last.get(line, "")
-
-    def took(self, line: Line, key: str) -> None:
-        if len(self._last) >= _MOST_LINES:
-            self._last.clear()
-        self._last[line] = key
-
-    def leave(self, line: Line) -> _Place | None:
-        return self._places.pop(line, None)
-
-    def few(self, line: Line) -> list[str]:
-        """The keys of a line, if they were too few for the last claim. Asked once: the next one may find more."""
-        return self._few.pop(line, [])
-
-    def has_few(self, line: Line, keys: list[str]) -> None:
-        if len(keys) <= _FEW and len(self._few) < _MOST_LINES:
-            self._few[line] = keys
-
-    def rest_at(self, line: Line, place: _Place) -> None:
-        if len(self._places) >= _MOST_LINES:
-            self._places.clear()
-        self._places[line] = place
 
 
 class Gated(NamedTuple):
@@ -91,6 +50,7 @@ class Opening(NamedTuple):
 
     is_open: bool
     opens_at: int | None  # else: when to look again, by the database's clock; None: when something changes
+    goes_on: bool = False  # not all has been seen: look on
 
 
 class _Line(NamedTuple):
@@ -101,10 +61,18 @@ class _Line(NamedTuple):
     priority: int | None  # the highest; of jobs with keys
 
 
+class _Stretch(NamedTuple):
+    """Keys of a line, in their order."""
+
+    after: str
+    until: str | None
+    has_wrapped: bool  # the claim has begun with the first key again
+
+
 class _SentAhead(NamedTuple):
     """What a claim has asked of one priority of a line, before it needs the answers."""
 
-    hops: list[Later[list[Row]]]  # for each part
+    hops: list[Later[list[Row]]]  # for each stretch
     more: dict[str, Later[list[Row]]]  # jobs of a key
     level: Later[list[Row]]  # the next priority
 
@@ -112,60 +80,102 @@ class _SentAhead(NamedTuple):
 class Gate:
     """One queue, as one transaction sees it. A new one has sent what it asks first, and waits when it is used."""
 
-    def __init__(self, tx: Session, turns: Turns, queue: str, tasks: Sequence[str]) -> None:
+    def __init__(self, tx: Session, turns: Turns, hops: Hops, queue: str, tasks: Sequence[str]) -> None:
         self._tx = tx
         self._turns = turns
+        self._hops = hops
         self._queue = queue
         self._known = set(tasks)
-        self._asked = tx.later("limit_rules", queue=queue, tasks=list(tasks)), tx.later("line_tasks", queue=queue)
+        lines = tx.later("line_tasks", queue=queue, begins=turns.is_new(queue))
+        self._asked = tx.later("limit_rules", queue=queue, tasks=list(tasks)), lines
         self._asked_plain: dict[str, Later[list[Row]]] = {}
         self._goes_on = False
-        self._left: dict[Line, _Place] = {}  # where the lines were resumed
+        self._skips_locked = False  # a row was locked: it looks for those that are not
+        self._exhausted: set[Line] = set()  # lines whose last key has been visited
+        self._uncounted: set[tuple[str, str]] = set()  # keys, with their tasks, that another worker counts
 
     @cached_property
     def _ready(self) -> list[_Line]:
-        return [_Line(task, bool(keyed), top) for task, keyed, top in self._asked[1]() if task in self._known]
+        rows = self._asked[1]()
+        self._turns.begin_after(self._queue, [(task, last) for task, _, _, last in rows if last is not None])
+        lines = [_Line(task, bool(keyed), top) for task, keyed, top, _ in rows if task in self._known]
+        # The most urgent first: they should not be those for which no hops are left.
+        return sorted(lines, key=lambda line: -(line.priority or 0))
 
     @cached_property
     def _rooms(self) -> Rooms:
         return Rooms(self._queue, [Rule(*row) for row in self._asked[0]()])
 
     def first(self) -> str | None:
-        """The job that could start first; None: none is found with the hops of one claim."""
+        """The job that could start first; None: none is found with the hops that are left."""
         self._rooms.count(self._tx)()
         for each in self._in_order(dict.fromkeys(self._ready, 1)):
             if self._rooms.admit(each):
-                for line, place in self._left.items():  # for the claim, which is to find the same
-                    self._turns.rest_at(line, place)
+                self._turns.begin_again(self._hops)
                 return each.id
+        self._turns.saw_all(self._exhausted)
         return None
 
     def look(self, now: int) -> Opening:
         """Whether something could start."""
         if self.first() is not None:
             return Opening(is_open=True, opens_at=None)
-        return Opening(self._goes_on, self._opens_at(now))
+        return Opening(is_open=False, opens_at=self._opens_at(now), goes_on=self._goes_on)
 
     def claim(self, worker_id: str, limit: int, ahead: int, in_turn: int) -> Gated:
         """Takes up to `limit` jobs to run now, and up to `ahead` more that are under no limit; with keys only up to
         `in_turn`, or a new key would wait for all that were claimed before it."""
         self._lock_and_count(limit + ahead + 1)
         chosen, stops_short = self._choose(limit, ahead, in_turn)
-        chosen = self._with_locked_keys(chosen)
-        if not chosen:
-            return Gated([], self._goes_on, stops_short)
-        held = [each.id for each in chosen if each.key is not None or self._rooms.is_limited(each.task)]
-        claims = self._tx.take(worker_id, {each.id: each.key for each in chosen}, held, limit)
+        claims = self._take(worker_id, chosen, limit)
+        for _ in range(_ROUNDS):
+            if len(claims) >= min(limit, len(chosen)) or self._tx.claims_alone:
+                break
+            # Slots are left although there was something to run: another transaction has it.
+            self._asked_plain.clear()
+            self._exhausted.clear()
+            self._rooms.count(self._tx)()
+            more, is_short = self._choose(limit - len(claims), 0, 0)
+            stops_short |= is_short
+            if not more:
+                break
+            claims += self._take(worker_id, more, limit - len(claims))
+            chosen += more
+        if claims:
+            self._turns.have_changed()
+        else:
+            self._turns.saw_all(self._exhausted)
+        return Gated(claims, self._goes_on, stops_short)
+
+    def _take(self, worker_id: str, chosen: Sequence[Candidate], limit: int) -> list[Claim]:
+        """Those of the chosen jobs that can be had now."""
+        wanted = self._with_locked_keys(chosen)
+        claims = self._take_locked(worker_id, wanted, limit) if wanted else []
+        taken = {claim.id for claim in claims}
+        for n, each in enumerate(chosen):
+            # What should start now and cannot be had has had its turn: it must not keep all other keys waiting.
+            if each.key is not None and (each.id in taken or n < limit):
+                self._remember(each)
+        return claims
+
+    def _take_locked(self, worker_id: str, wanted: Sequence[Candidate], limit: int) -> list[Claim]:
+        held = [each.id for each in wanted if each.key is not None or self._rooms.is_limited(each.task)]
+        claims = self._tx.take(worker_id, {each.id: each.key for each in wanted}, held, limit)
+        self._skips_locked |= len(claims) < len(wanted)
         spanning = {line.task for line in self._ready if self._rooms.spans_queues(line.task)}
         if spanning:
             claims = [claim._replace(spans_queues=claim.task in spanning) for claim in claims]
-        taken = {claim.id for claim in claims}
-        for each in chosen:
-            if each.key is not None and each.id in taken:
-                self._remember(each)
-        for scope, name, key, period_us, n in self._rooms.starts(claims):
+        starts = self._rooms.starts(claims)
+        for scope, name, key, period_us, n in starts:
             self._tx.later("starts_add", scope=scope, name=name, key=key, period_us=period_us, n=n)
-        return Gated(claims, self._goes_on, stops_short)
+        return [self._with_spent(claim) for claim in claims] if starts else claims
+
+    def _with_spent(self, claim: Claim) -> Claim:
+        if claim.key is not None:
+            return claim
+        return claim._replace(
+            spent=tuple(sorted((rule.scope, rule.name, rule.period_us) for rule in self._rooms.rates(claim)))
+        )
 
     def _lock_and_count(self, most: int) -> None:
         """Counts for the rules that do not look at keys; on PostgreSQL under a lock of each. Where another claim has
@@ -204,7 +214,7 @@ class Gate:
                 break
         return chosen, False
 
-    def _with_locked_keys(self, chosen: list[Candidate]) -> list[Candidate]:
+    def _with_locked_keys(self, chosen: Sequence[Candidate]) -> Sequence[Candidate]:
         """Those whose keys still have room once they are locked."""
         if self._tx.claims_alone:
             return chosen
@@ -223,6 +233,11 @@ class Gate:
         ]
         locked = lock()
         self._goes_on |= len(locked) < len(names)
+        self._uncounted |= {
+            (each.task, each.key)
+            for each, names in zip(chosen, needed, strict=True)
+            if each.key is not None and not locked.issuperset(names)
+        }
         self._rooms.by_key.clear()
         for task, rows in rooms:
             for row in rows():
@@ -262,109 +277,154 @@ class Gate:
                 heapq.heapreplace(lines, (following.rank, number, following, line))
 
     def _plain(self, task: str, most: int) -> Iterator[Candidate]:
-        asked = self._asked_plain.get(task) or self._tx.later("line_plain", **self._line(task), limit=most)
+        name = "line_free" if self._skips_locked else "line_plain"
+        asked = self._asked_plain.get(task) or self._tx.later(name, **self._line(task), limit=most)
         for priority, run_at, job_id in asked()[:most]:
             yield Candidate((-priority, run_at, job_id), task, None)
 
     def _keyed(self, given_line: _Line, most: int) -> Iterator[Candidate]:
         """The jobs of a line with keys: by priority, then one of each key that has room, then one more of each."""
-        task = given_line.task
+        task, hops = given_line.task, self._hops
         line = self._queue, task
-        given, rules = self._line(task), self._rooms.key_rules(task)
-        hops, place = _HOPS, self._turns.leave(line)
+        if self._turns.is_seen(line):
+            return
+        if hops.left(line) <= 0:
+            self._goes_on = True
+            self._turns.pass_by(line)
+            return
+        place = self._turns.leave(line)
         priority = given_line.priority
         if place is not None:
-            self._left[line] = place
+            hops.resumed[line] = place
             priority = self._level(task, place.priority + 1)
         while priority is not None:
-            opened: list[Candidate] = []
-            hops -= _LEVEL_HOPS
+            opened: list[tuple[Candidate, list[Row]]] = []
             way = {"priority": priority, "limit": most}
-            parts = self._parts(line, priority, place)
-            sent = self._send_ahead(line, parts, {**rules, "hops": hops}, way)
-            for number, (after, until, has_wrapped) in enumerate(parts):
-                if hops <= 0:
-                    self._rest(line, _Place(priority, after, has_wrapped))
+            stretches = self._stretches(line, priority, place)
+            sent = self._send_ahead(line, stretches, way)
+            for number, stretch in enumerate(stretches):
+                first = sent.hops[number] if sent else None
+                for key, jobs in self._visit(line, stretch, way, first):
+                    rank = (-priority, *jobs[0])
+                    opened.append((Candidate(rank, task, key, stretch.has_wrapped), jobs))
+                    yield opened[-1][0]
+                if hops.left(line) <= 0:
                     return
-                n = 0
-                asked = {"after": after, "until": until, "hops": hops}
-                rows = sent.hops[number] if sent else self._tx.later("turn_hop", **given, **rules, **way, **asked)
-                for key, n, of_task, of_queue, run_at, job_id in rows():
-                    if key is None:
-                        break
-                    self._rooms.note_key(task, key, of_task, of_queue)
-                    if of_task > 0 and of_queue > 0:
-                        rank = (-priority, run_at, job_id)
-                        opened.append(Candidate(rank, task, key, has_wrapped))
-                        yield opened[-1]
-                    if n >= hops:
-                        self._rest(line, _Place(priority, key, has_wrapped))
-                        return
-                hops -= n
             yield from self._laps(line, opened, way, sent.more if sent else {})
             place = None
             priority = self._level(task, priority, sent.level if sent else None)
-        self._left.pop(line, None)
+            if priority is not None:
+                hops.spend(line, max(0, min(_LEVEL_HOPS, hops.left(line))))
+        hops.resumed.pop(line, None)
+        self._exhausted.add(line)
+
+    def _visit(
+        self, line: Line, stretch: _Stretch, way: Mapping[str, Any], sent: Later[list[Row]] | None
+    ) -> Iterator[tuple[str, list[Row]]]:
+        """The keys of a stretch that have room, each with its first job; where rows are locked, with its first jobs
+        that are not. When the hops are used up, the line rests where it is."""
+        after, until, has_wrapped = stretch
+        task, hops = line[1], self._hops
+        asked = {**self._line(task), **self._rooms.key_rules(task), **way, "until": until}
+        if self._skips_locked:
+            asked["limit"] = max(_SPARE, way["limit"])
+        while hops.left(line) > 0:
+            rows = (sent or self._tx.later("turn_hop", **asked, after=after, hops=hops.left(line)))()
+            sent, (last, n, *_) = None, rows[-1]
+            hops.spend(line, n)
+            found: list[tuple[str, list[Row]]] = []
+            for key, _, of_task, of_queue, *job in rows:
+                if key is None:
+                    break
+                self._rooms.note_key(task, key, of_task, of_queue)
+                if of_task > 0 and of_queue > 0 and (task, key) not in self._uncounted:
+                    found.append((key, [tuple(job)]))
+            yield from self._free(task, found, way) if self._skips_locked else found
+            if last is None:
+                return
+            after = last
+        self._goes_on = True
+        self._turns.cut_short(line, Place(way["priority"], after, has_wrapped))
+
+    def _free(
+        self, task: str, found: Sequence[tuple[str, list[Row]]], way: Mapping[str, Any]
+    ) -> list[tuple[str, list[Row]]]:
+        """The same keys with their jobs that no other transaction has locked; about as many as are asked for."""
+        if not found:
+            return []
+        keys = [key for key, _ in found]
+        asked = {**self._line(task), "priority": way["priority"], "limit": 1 + way["limit"] // len(keys)}
+        free: defaultdict[str, list[Row]] = defaultdict(list)
+        for key, *job in self._tx.rows("turn_free", keys=keys, **asked):
+            free[key].append(tuple(job))
+        return [(key, sorted(free[key])) for key in keys if key in free]
 
     def _send_ahead(
         self,
         line: Line,
-        parts: Sequence[tuple[str, str | None, bool]],
-        rules: Mapping[str, Any],
+        stretches: Sequence[_Stretch],
         way: Mapping[str, Any],
     ) -> _SentAhead | None:
         """Sends all that may be asked of one priority, before it is known what is needed: to wait for each took a
         small claim longer than its bodies. None where nothing is gained by it, or it would be too much."""
-        few = self._turns.few(line)
-        if self._tx.claims_alone or way["limit"] > _SMALL:
+        few, hops = self._turns.few(line), self._hops.left(line)
+        if self._tx.claims_alone or way["limit"] > _SMALL or self._skips_locked or hops < _LEVEL_HOPS:
             return None
         later, given = self._tx.later, self._line(line[1])
-        hops = [later("turn_hop", **given, **rules, **way, after=part[0], until=part[1]) for part in parts]
+        asked = {**given, **self._rooms.key_rules(line[1]), **way}
+        # Of those after the first only the beginning: mostly they are not needed, or short.
+        rest = min(hops // 4, _SMALL)
+        shares = [hops - rest * (len(stretches) - 1), *[rest] * (len(stretches) - 1)]
+        sent = [
+            later("turn_hop", **asked, after=each.after, until=each.until, hops=share)
+            for each, share in zip(stretches, shares, strict=True)
+        ]
         more = {key: later("turn_more", **given, **way, key=key) for key in few}
-        return _SentAhead(hops, more, later("turn_level", **given, below=way["priority"]))
+        return _SentAhead(sent, more, later("turn_level", **given, below=way["priority"]))
 
     def _level(self, task: str, below: int, sent: Later[list[Row]] | None = None) -> int | None:
         """The highest priority of a line's jobs with keys, below one."""
         found = (sent or self._tx.later("turn_level", **self._line(task), below=below))()
         return found[0][0] if found else None
 
-    def _parts(self, line: Line, priority: int, place: _Place | None) -> list[tuple[str, str | None, bool]]:
-        """The stretches of keys to visit at one priority: after which, up to which, and whether from the first on."""
+    def _stretches(self, line: Line, priority: int, place: Place | None) -> list[_Stretch]:
+        """The stretches of keys to visit at one priority."""
         if place is not None and place.priority == priority:
-            whole = [] if place.has_wrapped else [("", None, True)]
-            return [(place.key, None, place.has_wrapped), *whole]
+            whole = [] if place.has_wrapped else [_Stretch("", None, has_wrapped=True)]
+            return [_Stretch(place.key, None, place.has_wrapped), *whole]
         last = self._turns.last(line)
-        return [(last, None, False), ("", last, True)] if last else [("", None, False)]
+        if not last:
+            return [_Stretch("", None, has_wrapped=False)]
+        return [_Stretch(last, None, has_wrapped=False), _Stretch("", last, has_wrapped=True)]
 
     def _laps(
         self,
         line: Line,
-        opened: Sequence[Candidate],
+        opened: Sequence[tuple[Candidate, list[Row]]],
         way: Mapping[str, Any],
         sent: Mapping[str, Later[list[Row]]],
     ) -> Iterator[Candidate]:
-        given = {**self._line(line[1]), **way}
-        asked = [
-            (each, sent.get(each.key or "") or self._tx.later("turn_more", **given, key=each.key)) for each in opened
-        ]
-        jobs = [(each, rows()) for each, rows in asked]
-        self._turns.has_few(line, [each.key for each in opened if each.key is not None])
+        jobs = opened
+        if not self._skips_locked:
+            given = {**self._line(line[1]), **way}
+            asked = [
+                (each, sent.get(each.key or "") or self._tx.later("turn_more", **given, key=each.key))
+                for each, _ in opened
+            ]
+            jobs = [(each, rows()) for each, rows in asked]
+            self._turns.has_few(line, [each.key for each, _ in opened if each.key is not None])
         for lap in range(1, max((len(rows) for _, rows in jobs), default=0)):
             for each, rows in jobs:
                 if lap < len(rows):
                     yield each._replace(rank=(-way["priority"], *rows[lap]))
 
-    def _rest(self, line: Line, place: _Place) -> None:
-        self._goes_on = True
-        self._turns.rest_at(line, place)
-
     def _remember(self, each: Candidate) -> None:
         line = self._queue, each.task
         key = each.key or ""
         self._turns.took(line, key)
-        if line in self._left:
+        if line in self._hops.resumed:
             # It goes on from there, and not from the first key: those before it were looked at in earlier claims.
-            self._turns.rest_at(line, _Place(-each.rank[0], key, each.has_wrapped))
+            self._turns.go_on_from(line, Place(-each.rank[0], key, each.has_wrapped))
 
     def _opens_at(self, now: int) -> int | None:
         """When a rate lets something start. Of keys that is not known: they are looked at again in a slice's time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
@@ -11,13 +12,15 @@ from dray.backends.migrate import LIMITS_CODE
 from dray.backends.store import Store
 from dray.backends.store.actions import write_with_action
 from dray.backends.store.liveness import Life, lives
-from dray.errors import ConfigError
+from dray.errors import ConfigError, StorageLocked
 from dray.model.action import NewAction
 from dray.model.bounds import PROMOTE_CHUNK
 from dray.model.limit import Bounds, Kind, Scope, Source, StoredRule, merged, said_by
 
 _RUNNING = 100_000  # running jobs that are counted
 _NAMED = 3  # workers that an error names
+_PATIENCE = (100, 200, 400, 800)  # milliseconds in which all claims wait for a change of limits, try by try
+_LONGEST = 5.0  # seconds after which there is no further try
 
 
 class Use(NamedTuple):
@@ -78,14 +81,19 @@ class LimitStore(Store):
         if not self._db.read(self._strangers):
             self.park_all()
 
-        def work(tx: Session) -> bool:
-            tx.begin_limits()
+        def planned(tx: Session) -> tuple[list[StoredRule], list[StoredRule]] | None:
+            """The rules as they are, and as they will be; None: they are so already."""
             stored = [stored_rule(row) for row in tx.rows("limit_of", scope=scope, name=name)]
             said = said_by(stored, source)
             bounds = change(said)
-            if bounds == said:
+            return None if bounds == said else (stored, _dated(stored, merged(stored, scope, name, source, bounds)))
+
+        def work(tx: Session, milliseconds: int) -> bool:
+            tx.begin_limits(milliseconds)
+            plan = planned(tx)
+            if plan is None:
                 return False
-            rules = _dated(stored, merged(stored, scope, name, source, bounds))
+            stored, rules = plan
             tx.run("limit_drop", scope=scope, name=name)
             tx.each("limit_insert", [tuple(rule) for rule in rules])
             if any(rule.in_force for rule in rules):
@@ -95,7 +103,25 @@ class LimitStore(Store):
                 tx.run("meta_set", name="oldest_code", value=str(LIMITS_CODE))
             return True
 
-        return write_with_action(self._db, work, action)
+        began = time.monotonic()
+        for milliseconds in _PATIENCE:
+            _, coming = self._db.read(planned) or ((), ())
+            if any(rule.in_force for rule in coming):
+                self._hold_ahead(scope, name)
+            try:
+                return write_with_action(self._db, lambda tx: work(tx, milliseconds), action)  # noqa: B023 - over before the next one
+            except StorageLocked:
+                if milliseconds == _PATIENCE[-1] or time.monotonic() - began > _LONGEST:
+                    raise
+            time.sleep(milliseconds / 1_000)  # for the claims that have waited
+        raise AssertionError("the last try returns or raises")
+
+    def _hold_ahead(self, scope: Scope, name: str) -> None:
+        """Marks what runs before claims have to wait for the change: a user's transaction may have locked a running
+        job for as long as it likes, and until it ends no claim of any queue would go through."""
+        for job_id in self._db.write(lambda tx: tx.hold_free(scope, name), durable=False):
+            # One at a time: with the rows of others locked, it might wait for a transaction that waits for these.
+            self._db.write(lambda tx: tx.hold_locked(job_id), durable=False)  # noqa: B023 - over before the next one
 
     def park(self, limit: int = PROMOTE_CHUNK) -> list[str]:
         """Lets ready jobs with keys take turns where code of an earlier release has queued them among those without:

@@ -65,7 +65,7 @@ def _packed(settlement: Settlement, new: Sequence[NewJob], steady: int) -> str:
     the class of the error beside the settlement: a rescuer of an earlier release would not know what they are."""
     ages = {"started": steady - settlement.started, "finished": steady - settlement.finished}
     given = settlement._asdict() | ages
-    del given["task"], given["key"]  # of a job that goes back, the next worker finds the key again
+    del given["task"], given["key"], given["unspent"]  # of a job that goes back, the next worker finds the key again
     error_class = given.pop("error_class")
     return json.dumps({"settlement": given, "new": [_fields(job) for job in new], "error_class": error_class})
 

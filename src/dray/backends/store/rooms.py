@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from dray.backends.database import Later, Row, Session
 from dray.model.job import Claim
-from dray.model.limit import KEY_KINDS, Kind, Rule, opens_at
+from dray.model.limit import KEY_KINDS, RATE_KINDS, Kind, Rule, opens_at
 
 
 class Candidate(NamedTuple):
@@ -160,14 +160,15 @@ class Rooms:
 
     def starts(self, claims: Iterable[Claim]) -> list[tuple[str, str, str, int, int]]:
         """What these claims spend: scope, name, key, period and number, as `starts_add` takes them."""
-        spent: Counter[tuple[str, str, str, int]] = Counter()
-        rates = [rule for rule in self.rules if rule.period_us]
-        for claim in claims if rates else ():
-            for rule in rates:
-                if (rule.scope, rule.name) not in {("task", claim.task), ("queue", self.queue)}:
-                    continue
-                if rule.kind == Kind.RATE:
-                    spent[rule.scope, rule.name, "", rule.period_us] += 1
-                elif rule.kind == Kind.KEY_RATE and claim.key is not None:
-                    spent[rule.scope, rule.name, claim.key, rule.period_us] += 1
+        spent = Counter(
+            (rule.scope, rule.name, "" if rule.kind == Kind.RATE else claim.key or "", rule.period_us)
+            for claim in claims
+            for rule in self.rates(claim)
+        )
         return [(*what, n) for what, n in sorted(spent.items())]
+
+    def rates(self, claim: Claim) -> list[Rule]:
+        """The rates that the start of this job counts for."""
+        scopes = {("task", claim.task), ("queue", self.queue)}
+        kinds = {Kind.RATE} if claim.key is None else RATE_KINDS
+        return [rule for rule in self.rules if rule.kind in kinds and (rule.scope, rule.name) in scopes]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
@@ -11,10 +12,11 @@ from dray.backends.database import Claimed, Database, DataRefused, Later, Rivalr
 from dray.backends.rows import Holding, SettledRow, SettlementRow
 from dray.backends.store import Store
 from dray.backends.store.block import hold
-from dray.backends.store.gate import Gate, Opening, Turns
+from dray.backends.store.gate import Gate, Opening
 from dray.backends.store.graph import FanOut, GraphStore, tell_cancelled
 from dray.backends.store.insert import insert
 from dray.backends.store.stacks import Asked
+from dray.backends.store.turns import Turns
 from dray.log import log
 from dray.model.bounds import ATTEMPTS_KEPT, LOG_LINES, PROMOTE_CHUNK
 from dray.model.job import Claim, Demand, Held, LogLine, State
@@ -24,6 +26,7 @@ from dray.wording import short_id
 
 NOTHING = Demand((), (), 0)
 _NONE: Later[list[SettledRow]] = list
+_LOOK_STEPS = 8  # of a look along closed keys; then outcomes that have come meanwhile are written
 _HEARD = {State.RUNNING, State.COMPLETED}  # the states in which a job takes notes
 
 
@@ -74,6 +77,7 @@ class Look(NamedTuple):
     cancels: list[Held]  # what it runs and was asked to stop
     asked: tuple[Asked, ...] = ()  # requests for the stacks of bodies
     opens_at: int | None = None  # when a rate lets the next job start, if nothing could be claimed now
+    goes_on: bool = False  # it has not seen all that limits and keys may let start: look on
 
 
 class _Turn(NamedTuple):
@@ -142,7 +146,7 @@ class WorkStore(Store):
             tx.begin_work(demand.queues, durable=durable)
             unkept = self._keep_notes(tx, worker_id, notes)
             free = _free(settlements, unkept)
-            written = tx.settle(endings(self._db, worker_id, free)) if free else _NONE
+            written = settle(tx, endings(self._db, worker_id, free)) if free else _NONE
             trim_attempts(tx, free)
             rivalry = tx.rivalry()
             if not demand.limit + demand.ahead:
@@ -358,22 +362,31 @@ class WorkStore(Store):
         opening = Opening(is_open=False, opens_at=None)
         if gated is not None and not is_there:
             opening = self._opening(json.loads(gated), tasks, now)
-        return Look(is_there or opening.is_open, due_at, now, names, stops, asked, opening.opens_at)
+        is_there |= opening.is_open
+        return Look(is_there, due_at, now, names, stops, asked, opening.opens_at, opening.goes_on)
 
     def _opening(self, queues: Sequence[str], tasks: Sequence[str], now: int) -> Opening:
-        """Whether limits and keys let a claim from one of these queues find something."""
+        """Whether limits and keys let a claim from one of these queues find something. It passes over closed keys by
+        reads, step by step: a claim that did so would keep all other writers from a file that has only one."""
         opens_at: list[int] = []
 
-        def look(tx: Session) -> bool:
+        def look(tx: Session) -> Opening:
+            hops, goes_on = self._turns.begin(), False
             for queue in queues:
-                found = Gate(tx, self._turns, queue, tasks).look(now)
+                found = Gate(tx, self._turns, hops, queue, tasks).look(now)
                 if found.is_open:
-                    return True
+                    return found
                 if found.opens_at is not None:
                     opens_at.append(found.opens_at)
-            return False
+                goes_on |= found.goes_on
+            return Opening(is_open=False, opens_at=None, goes_on=goes_on)
 
-        return Opening(self._db.read(look), min(opens_at, default=None))
+        found = self._db.read(look)
+        for _ in range(_LOOK_STEPS):
+            if not found.goes_on:
+                break
+            found = self._db.read(look)
+        return found._replace(opens_at=min(opens_at, default=None))
 
 
 def _free(settlements: Sequence[Settlement], unkept: Notes) -> Sequence[Settlement]:
@@ -381,6 +394,21 @@ def _free(settlements: Sequence[Settlement], unkept: Notes) -> Sequence[Settleme
     transaction that has its row now may release it before the next statement."""
     waiting = unkept.ids
     return [s for s in settlements if s.id not in waiting] if waiting else settlements
+
+
+def settle(tx: Session, endings: Sequence[SettlementRow]) -> Later[list[SettledRow]]:
+    """Ends attempts by their claims. Those that have begun nothing give back what they have spent of rates, if it was
+    this transaction that ended them."""
+    unspent = {each.settlement.id: each.settlement.unspent for each in endings if each.settlement.unspent}
+    if not unspent:
+        return tx.settle(endings)
+    began: dict[str, int] = dict(tx.rows("starts_began", ids=list(unspent)))
+    written = tx.settle(endings)()
+    back = Counter((*rate, began[row.id]) for row in written for rate in unspent.get(row.id, ()))
+    starts = [(*what, n) for what, n in sorted(back.items())]  # in the order in which claims add to them
+    lowered = tx.each("starts_lower", starts)
+    tx.each("starts_remove", [each for each, was_lowered in zip(starts, lowered, strict=True) if not was_lowered])
+    return lambda: written
 
 
 def trim_attempts(tx: Session, settlements: Sequence[Settlement]) -> None:

@@ -5,6 +5,7 @@ WHERE in_force AND ((scope = 'queue' AND name = :queue) OR (scope = 'task' AND n
 
 -- name: line_tasks
 -- The tasks that have jobs ready in one queue, by hopping along the indexes; 1: jobs with keys, and their highest priority.
+-- For a worker that begins here also the key of the job that started last, of the newest that have ended.
 WITH RECURSIVE plain (task) AS (
     SELECT min(task) FROM dray_jobs WHERE state = 'queued' AND queue = :queue
     UNION ALL
@@ -18,10 +19,14 @@ WITH RECURSIVE plain (task) AS (
         WHERE j.state = 'parked' AND j.queue = :queue AND j.task > keyed.task)
     FROM keyed WHERE keyed.task IS NOT NULL
 )
-SELECT task, 0, NULL FROM plain WHERE task IS NOT NULL
+SELECT task, 0, NULL, NULL FROM plain WHERE task IS NOT NULL
 UNION ALL
 SELECT keyed.task, 1, (SELECT j.priority FROM dray_jobs AS j
-    WHERE j.state = 'parked' AND j.queue = :queue AND j.task = keyed.task ORDER BY j.priority DESC LIMIT 1)
+    WHERE j.state = 'parked' AND j.queue = :queue AND j.task = keyed.task ORDER BY j.priority DESC LIMIT 1),
+    CASE WHEN :begins THEN (SELECT e.key FROM (
+        SELECT j.queue, j.task, j.key, j.started_at FROM dray_jobs AS j
+        WHERE j.state = 'completed' AND j.finished_at IS NOT NULL ORDER BY j.finished_at DESC LIMIT 500
+    ) AS e WHERE e.queue = :queue AND e.task = keyed.task AND e.key IS NOT NULL ORDER BY e.started_at DESC LIMIT 1) END
 FROM keyed WHERE keyed.task IS NOT NULL
 
 -- name: line_plain
@@ -56,6 +61,29 @@ SELECT at, n FROM dray_starts
 WHERE scope = :scope AND name = :name AND key = :key AND period_us = :period_us
     AND at > $now - $span(period_us) AND at <= $now + $span(period_us)
 ORDER BY at
+
+-- name: starts_began
+-- When running jobs were claimed.
+SELECT id, started_at FROM dray_jobs WHERE id $in_ids(ids) AND started_at IS NOT NULL
+
+-- name: starts_lower
+-- rows: scope, name, period_us, began_at, n
+-- Gives back starts, of several that were noted together. Of the first slice after the claim: it may have more in it,
+-- but none that a rate would forget later.
+UPDATE dray_starts SET n = n - :n
+WHERE scope = :scope AND name = :name AND key = '' AND period_us = :period_us AND n > :n
+    AND at = (SELECT min(s.at) FROM dray_starts AS s
+        WHERE s.scope = :scope AND s.name = :name AND s.key = '' AND s.period_us = :period_us AND s.at > $at(began_at)
+            AND $at(began_at) > $now - $span(period_us) AND s.at <= $now + $span(period_us))
+
+-- name: starts_remove
+-- rows: scope, name, period_us, began_at, n
+-- Gives back starts, all that were noted together.
+DELETE FROM dray_starts
+WHERE scope = :scope AND name = :name AND key = '' AND period_us = :period_us AND n = :n
+    AND at = (SELECT min(s.at) FROM dray_starts AS s
+        WHERE s.scope = :scope AND s.name = :name AND s.key = '' AND s.period_us = :period_us AND s.at > $at(began_at)
+            AND $at(began_at) > $now - $span(period_us) AND s.at <= $now + $span(period_us))
 
 -- name: starts_over
 -- Starts that no rate looks at any more.

@@ -38,9 +38,29 @@ SELECT k.value FROM $texts(keys) AS k WHERE pg_try_advisory_xact_lock(:space, CA
 SELECT set_config('idle_in_transaction_session_timeout', '5s', TRUE)
 
 -- name: limit_patience
--- How long a change of limits waits: for claims under way, and for running jobs whose rows a body's transaction has
--- locked. All other claims wait for it meanwhile.
+-- How long a change of limits waits: for claims under way, and for running jobs whose rows another transaction has
+-- locked.
 SELECT set_config('lock_timeout', :milliseconds, TRUE)
+
+-- name: limit_mark
+-- Before a change of limits, while claims go on: marks running jobs of a task or a queue whose rows are not locked. Not
+-- those of workers that do not know the mark, and would not remove it.
+UPDATE dray_jobs AS j SET held = TRUE WHERE j.id = ANY (ARRAY(
+    SELECT r.id FROM dray_jobs AS r WHERE r.state = 'running' AND NOT r.held
+        AND CASE CAST(:scope AS text) WHEN 'task' THEN r.task ELSE r.queue END = :name
+        AND r.worker_id IN (SELECT w.id FROM dray_workers AS w WHERE w.knows IS NOT NULL)
+    FOR NO KEY UPDATE SKIP LOCKED
+)) AND j.state = 'running'
+
+-- name: limit_unmarked
+-- Those that `limit_mark` has skipped.
+SELECT r.id FROM dray_jobs AS r WHERE r.state = 'running' AND NOT r.held
+    AND CASE CAST(:scope AS text) WHEN 'task' THEN r.task ELSE r.queue END = :name
+    AND r.worker_id IN (SELECT w.id FROM dray_workers AS w WHERE w.knows IS NOT NULL)
+
+-- name: limit_mark_one
+-- Marks a running job that was locked.
+UPDATE dray_jobs AS j SET held = TRUE WHERE j.id = :id AND $is_running(j) AND NOT j.held
 
 -- name: limit_begin
 -- First in a change of limits: waits for the claims under way, so that none commits that does not know the new ones.
@@ -91,3 +111,18 @@ FROM (
 ) AS line
 WHERE line.key IS NULL OR line.n = :hops OR (line.of_task > 0 AND line.of_queue > 0)
 LIMIT :limit
+
+-- name: line_free
+-- As `line_plain`, but only jobs that no other transaction has locked, and that have not expired; locks them.
+SELECT priority, run_at, id FROM dray_jobs
+WHERE state = 'queued' AND queue = :queue AND task = :task AND (expires_at IS NULL OR expires_at > $now)
+ORDER BY priority DESC, run_at, id LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED
+
+-- name: turn_free
+-- The first jobs of some keys that no other transaction has locked, and that have not expired; locks them.
+SELECT k.value, free.run_at, free.id
+FROM $texts(keys) AS k CROSS JOIN LATERAL (
+    SELECT j.run_at, j.id FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue = :queue
+        AND j.task = :task AND j.priority = :priority AND j.key = k.value AND (j.expires_at IS NULL OR j.expires_at > $now)
+    ORDER BY j.run_at, j.id LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED
+) AS free
