@@ -11,7 +11,7 @@ from dray.app_interface import core_of
 from dray.instants import MINUTE, SECOND
 from dray.model import circumstances
 from dray.model.action import By
-from dray.model.causes import Cause
+from dray.model.cause import Cause
 from dray.model.limit import Source, bounds_of
 from dray.model.worker import NewWorker
 from dray.ops import acting, shapes

@@ -20,7 +20,8 @@ from hypothesis.stateful import invariant, precondition, rule, run_state_machine
 from dray.backends import Backend
 from dray.instants import SECOND, to_datetime
 from dray.model import settlement as model
-from dray.model.causes import Cause, Kind, explain
+from dray.model.cause import Cause, Kind
+from dray.model.causes import explain
 from dray.model.job import FINAL, LIVE, UNSTARTED, Job, Reason
 from dray.model.limit import StoredRule
 from dray.model.worker import NewWorker, Worker

@@ -8,75 +8,17 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, NamedTuple
 
 from dray.instants import SECOND, moment, to_datetime
-from dray.model.circumstances import AHEAD_LIMIT, Circumstances, LimitHolder, LimitUse, Parent, WorkerView
+from dray.model.cause import Cause, Kind, cause, when
+from dray.model.circumstances import AHEAD_LIMIT, Circumstances, Parent, WorkerView
 from dray.model.job import FINAL, UNSTARTED, Reason, State
-from dray.model.limit import KEY_KINDS, RATE_KINDS, Source
+from dray.model.limit_causes import limited, stopped, turn_of_key
 from dray.model.lost_parents import obstacle, retry_words
-from dray.wording import attempt_name, close_matches, counted, interval, listed, plural, span
+from dray.wording import attempt_name, close_matches, counted, listed, plural, span
 
 _NAMED = 5  # of several in one sentence
-
-
-class Kind(StrEnum):
-    """Stable words. The list may grow."""
-
-    MOVED = "moved"  # its database is closed: the queue is elsewhere, or not all here yet
-    # Not started
-    EXPIRES = "expires"  # it is cancelled if it does not start in time, or is about to be
-    HELD = "held"  # a parent ended otherwise, and its policy is to hold
-    FANOUT = "fanout"  # a parent has ended, and that is still being passed on
-    PARENTS = "parents"  # it waits for jobs that have not ended
-    RETRY = "retry"  # an attempt failed, the next one has its time
-    SNOOZED = "snoozed"  # its last run put it back, without an attempt
-    SCHEDULED = "scheduled"  # it was asked for at a time that is to come
-    DUE = "due"  # its time has come, it is about to be queued
-    ARGUMENTS = "arguments"  # they do not fit the code; also of jobs that failed for it
-    PAUSED = "paused"  # its queue
-    STOPPED = "stopped"  # a limit of its task or its queue is 0
-    NO_WORKER = "no_worker"  # none that lives serves its queue
-    UNKNOWN_TASK = "unknown_task"  # none of those that serve its queue knows its task
-    LIMIT = "limit"  # as many run as may run at the same time
-    RATE = "rate"  # as many have started as may start in a while
-    TURN = "turn"  # other keys have their turns before it
-    SLOTS = "slots"  # all who could run it are full
-    BEHIND = "behind"  # others come first
-    READY = "ready"  # nothing is in its way
-    # Running
-    WORKER_GONE = "worker_gone"
-    WORKER_SILENT = "worker_silent"
-    OVERDUE = "overdue"  # past its timeout
-    CANCEL_REQUESTED = "cancel_requested"
-    RUNNING = "running"
-    NOT_BEGUN = "not_begun"  # claimed, and its body has not started
-    NO_ANSWER = "no_answer"  # its worker does not say where the body is
-    NOT_ASKED = "not_asked"  # its worker could not be asked
-    # Ended
-    COMPLETED = "completed"
-    ERROR = "error"
-    TIMEOUT = "timeout"
-    CRASHED = "crashed"
-    RESULT = "result"
-    CANCELLED = "cancelled"
-    PARENT = "parent"
-    EXPIRED = "expired"
-    UNIQUE = "unique"  # it has ended and still keeps others of its key out
-    OTHER = "other"  # a state or reason of a newer release
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    kind: Kind
-    text: str
-    facts: dict[str, Any]
-
-
-def cause(kind: Kind, text: str, **facts: Any) -> Cause:
-    return Cause(kind, text, facts)
 
 
 _MISFIT = "Misfit: "  # how the error of a job begins whose arguments fitted no worker so far
@@ -224,7 +166,7 @@ def _queue(around: Circumstances) -> Iterator[Cause]:
         text = f"Queue {job.queue} is paused, since {since}: nothing of it starts before "
         text += f"`dray queues resume {shlex.quote(job.queue)}`."
         yield cause(Kind.PAUSED, text, queue=job.queue, paused_at=moment(around.paused_at))
-    yield from map(_stopped, (use for use in around.limits if use.most == 0))
+    yield from map(stopped, (use for use in around.limits if use.most == 0))
     serving = [view for view in around.workers if view.serves(job.queue)]
     able = [view for view in serving if view.knows(job.task)]
     if not serving:
@@ -232,83 +174,10 @@ def _queue(around: Circumstances) -> Iterator[Cause]:
     elif not able:
         yield _unknown_task(around, serving)
     if job.state == State.QUEUED:
-        yield from _limited(around)
-        yield from _turn(around)
+        yield from limited(around)
+        yield from turn_of_key(around)
     if job.state == State.QUEUED and able:
         yield from _crowd(around, able)
-
-
-def _stopped(use: LimitUse) -> Cause:
-    rule = use.rule
-    who = "an operator" if rule.source == Source.OVERRIDE else "the code"
-    command = f"dray limits {{}} {rule.scope} {shlex.quote(rule.name)}"
-    what = "No job with a key" if rule.kind in KEY_KINDS else "No job"
-    text = f"{what} of {rule.scope} {rule.name} starts: {who} has set its {rule.kind} to 0. "
-    text += f"`{command.format('set')} --{rule.kind.replace('_', '-')} N` lets N run"
-    text += f", `{command.format('reset')}` what the code allows." if rule.source == Source.OVERRIDE else "."
-    return cause(Kind.STOPPED, text, scope=rule.scope, name=rule.name, option=rule.kind, source=rule.source)
-
-
-def _limited(around: Circumstances) -> Iterator[Cause]:
-    for use in around.limits:
-        if 0 < use.most <= use.used:
-            key = around.job.key if use.rule.kind in KEY_KINDS else None
-            yield (_spent if use.rule.kind in RATE_KINDS else _full)(use, key, around.now)
-
-
-def _full(use: LimitUse, key: str | None, now: int) -> Cause:
-    who = ", ".join(_holder_words(each, now) for each in use.holders)
-    more = use.used - len(use.holders)
-    text = f"{use.used:,} of {use.most:,} running{_whose(use, key)}: {who}{f' and {more:,} more' if more else ''}."
-    return cause(Kind.LIMIT, text, **_limit_facts(use, key), running=[_holder_facts(each) for each in use.holders])
-
-
-def _spent(use: LimitUse, key: str | None, now: int) -> Cause:
-    opens_at = now if use.opens_at is None else use.opens_at
-    period = interval(use.rule.period_us / SECOND)
-    text = f"{use.used:,} of {use.most:,} started in the last {period}{_whose(use, key)}: "
-    text += f"the next may start {when(opens_at, now)}."
-    return cause(Kind.RATE, text, **_limit_facts(use, key), rate=str(use.rule.bound), opens_at=moment(opens_at))
-
-
-def _whose(use: LimitUse, key: str | None) -> str:
-    rule = use.rule
-    return f"{'' if key is None else f' for key {key}'}, the {rule.kind} of {rule.scope} {rule.name}"
-
-
-def _limit_facts(use: LimitUse, key: str | None) -> dict[str, Any]:
-    rule = use.rule
-    named = {"scope": rule.scope, "name": rule.name, "option": rule.kind, "key": key}
-    return {**named, "most": use.most, "used": use.used}
-
-
-def _holder_words(holder: LimitHolder, now: int) -> str:
-    where = "" if holder.worker is None else f" on worker {holder.worker}"
-    return f"job {holder.id}{where} for {span(max(0, now - holder.started_at) / SECOND)}"
-
-
-def _holder_facts(holder: LimitHolder) -> dict[str, Any]:
-    return {"id": holder.id, "task": holder.task, "worker": holder.worker, "started_at": moment(holder.started_at)}
-
-
-def _turn(around: Circumstances) -> Iterator[Cause]:
-    job, turn = around.job, around.turn
-    if turn is None or not (turn.keys or turn.of_key or turn.higher):
-        return
-    before = [
-        f"at most {_up_to(turn.keys, 'other key')}" if turn.keys else "",
-        f"{_up_to(turn.of_key, 'job')} of its own key" if turn.of_key else "",
-        f"{_up_to(turn.higher, 'job')} of a higher priority" if turn.higher else "",
-    ]
-    text = f"The keys of task {job.task} take turns in queue {job.queue}: key {job.key} comes after "
-    text += " and ".join(filter(None, before)) + "."
-    is_more = AHEAD_LIMIT in (turn.keys, turn.of_key, turn.higher)
-    facts = {"keys": turn.keys, "of_key": turn.of_key, "higher": turn.higher, "is_more": is_more}
-    yield cause(Kind.TURN, text, key=job.key, **facts)
-
-
-def _up_to(count: int, noun: str) -> str:
-    return f"{'more than ' if count >= AHEAD_LIMIT else ''}{counted(count, noun)}"
 
 
 def _no_worker(around: Circumstances) -> Cause:
@@ -523,14 +392,6 @@ def _unique(around: Circumstances) -> Iterator[Cause]:
     until = "" if job.unique_until is None else f" until {when(job.unique_until, around.now)}"
     text = f"It holds the unique key {job.unique_lock}{until}: an enqueue with that key gets this job."
     yield cause(Kind.UNIQUE, text, unique=job.unique_lock, unique_until=moment(job.unique_until))
-
-
-def when(at: int, now: int) -> str:
-    """An instant as a distance from now, and as such."""
-    shown = f"{to_datetime(at):%Y-%m-%dT%H:%M:%SZ}"
-    if abs(at - now) < SECOND // 1000:
-        return f"now ({shown})"
-    return f"in {span((at - now) / SECOND)} ({shown})" if at > now else f"{span((now - at) / SECOND)} ago ({shown})"
 
 
 def ended_as(state: str, reason: str | None) -> str:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from dray import backends
 from dray.errors import DrayError, StorageError
-from dray.model.causes import Cause, Kind, cause, explain
+from dray.model.cause import Cause, Kind, cause
+from dray.model.causes import explain
 from dray.model.circumstances import Circumstances
 from dray.model.job import UNSTARTED, Job, State
 from dray.task.registry import Registry

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -21,6 +22,19 @@ _WEIGHTED_AHEAD = 10  # jobs that one turn of a weighted queue may claim ahead
 _MOST_OUTCOMES = 500  # in one transaction
 _SHORT_US = 500  # bodies that take less are over before another thread is awake
 _MAX_WEIGHT = 1_000_000
+
+
+def default_concurrency() -> int:
+    """Bodies at a time, unless a number is given."""
+    return min(8, 4 * (os.cpu_count() or 1))
+
+
+def checked_concurrency(given: object) -> int:
+    if given is None:
+        return default_concurrency()
+    if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= 10_000:
+        raise ConfigError(f"concurrency must be a whole number between 1 and 10,000, not {given!r}")
+    return given
 
 
 class Capacity(NamedTuple):

@@ -21,7 +21,6 @@ from dray.errors import (
     DatabaseClosed,
     ForkedConnection,
     GraphError,
-    PayloadError,
     SchemaTooNew,
     StorageDamaged,
     StorageError,
@@ -37,14 +36,14 @@ from dray.runtime.claiming import Capacity, ClaimPolicy, PollPolicy, YieldPolicy
 from dray.runtime.condition import SelfCheck
 from dray.runtime.crew import Crew
 from dray.runtime.events import Events
-from dray.runtime.execution import Execution, Link
+from dray.runtime.execution import Execution, Link, missing_keys
 from dray.runtime.in_flight import InFlight
 from dray.runtime.inbox import Inbox
 from dray.runtime.notes import NoteBuffer
 from dray.runtime.ownership import Ownership
 from dray.runtime.runners import Runner
 from dray.task.task import Task
-from dray.wording import counted, short_id
+from dray.wording import counted
 
 _STALE_AHEAD = SECOND // 4  # after the last claim, when jobs claimed ahead that have not started go back
 _FULL_PAUSE = 0.25  # seconds in which a worker without a free slot ignores wake-ups
@@ -437,7 +436,7 @@ class Engine:
         tasks, link = self._bodies.tasks, self._bodies.link
         executions = [Execution(claim, tasks[claim.task], self.worker_id, link) for claim in claims]
         groups: dict[Runner, list[Execution]] = {}
-        keys = self._missing_keys(executions) if self._keyed_tasks else None
+        keys = missing_keys(executions, self._keyed_tasks) if self._keyed_tasks else None
         for execution in executions:
             execution.runner = runner = self._bodies.crew.runner_of(execution.claim)
             groups.setdefault(runner, []).append(execution)
@@ -448,11 +447,6 @@ class Engine:
             groups = {runner: [each for each in group if each not in keys] for runner, group in groups.items()}
         for runner, group in groups.items():
             runner.start(group, are_short=self._claim_policy.are_short)
-
-    def _missing_keys(self, executions: Sequence[Execution]) -> dict[Execution, str]:
-        """The keys of jobs that were enqueued where their tasks were not known."""
-        without = [each for each in executions if each.claim.key is None and each.claim.task in self._keyed_tasks]
-        return {each: key for each in without if (key := _missing_key(each)) is not None}
 
     def _fan_out(self) -> bool:
         """Frees children of jobs that a body completed in its own transaction, or that had very many."""
@@ -501,12 +495,3 @@ class Engine:
         self._outage.ends()
         self._poll_policy.may_have_work = True
         return 0.0
-
-
-def _missing_key(execution: Execution) -> str | None:
-    key = execution.task.options.key
-    try:
-        return None if key is None else key.of(execution.claim.args)
-    except PayloadError as error:
-        log.warning("job %s runs without a key: %s", short_id(execution.claim.id), error)
-        return None

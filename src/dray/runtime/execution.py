@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import contextvars
+from collections.abc import Collection, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
+
+from dray.errors import PayloadError
+from dray.log import log
+from dray.wording import short_id
 
 if TYPE_CHECKING:
     from collections import deque
@@ -96,3 +101,18 @@ def deliver_stop() -> None:
 
 # The execution whose body runs here: log records and Context find it.
 current: contextvars.ContextVar[Execution | None] = contextvars.ContextVar("dray_execution", default=None)
+
+
+def missing_keys(executions: Sequence[Execution], keyed_tasks: Collection[str]) -> dict[Execution, str]:
+    """The keys of jobs that were enqueued where their tasks were not known."""
+    without = [each for each in executions if each.claim.key is None and each.claim.task in keyed_tasks]
+    return {each: key for each in without if (key := _missing_key(each)) is not None}
+
+
+def _missing_key(execution: Execution) -> str | None:
+    key = execution.task.options.key
+    try:
+        return None if key is None else key.of(execution.claim.args)
+    except PayloadError as error:
+        log.warning("job %s runs without a key: %s", short_id(execution.claim.id), error)
+        return None

@@ -26,7 +26,7 @@ from dray.model.bounds import JOB_NAME_CHARS
 from dray.model.values import duration_us
 from dray.model.worker import NewWorker
 from dray.runtime import loading, notes, outcome
-from dray.runtime.claiming import ClaimPolicy, parse_queues
+from dray.runtime.claiming import ClaimPolicy, checked_concurrency, parse_queues
 from dray.runtime.condition import Condition, LockPatience, SelfCheck
 from dray.runtime.crew import Crew
 from dray.runtime.end_log import EndLog
@@ -102,7 +102,7 @@ class Worker:
     ) -> None:
         self._app = app
         self._queues = parse_queues(queues)
-        self._concurrency = _concurrency(concurrency)
+        self._concurrency = checked_concurrency(concurrency)
         self._grace = duration_us("grace", grace) / SECOND
         self._lease_us = None if lease is None else duration_us("lease", lease, low_us=SECOND)
         self._name = f"{socket.gethostname()}:{os.getpid()}" if name is None else label("name", name, JOB_NAME_CHARS)
@@ -494,16 +494,3 @@ class Worker:
 def _take_out(hooks: list[T], hook: T) -> None:
     with suppress(ValueError):
         hooks.remove(hook)
-
-
-def default_concurrency() -> int:
-    """Bodies at a time, unless a number is given."""
-    return min(8, 4 * (os.cpu_count() or 1))
-
-
-def _concurrency(given: object) -> int:
-    if given is None:
-        return default_concurrency()
-    if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= 10_000:
-        raise ConfigError(f"concurrency must be a whole number between 1 and 10,000, not {given!r}")
-    return given

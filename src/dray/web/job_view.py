@@ -11,7 +11,8 @@ from dray.backends.store.graph import Neighbour, Neighbours
 from dray.handle.job import Job
 from dray.instants import SECOND
 from dray.model import job as model
-from dray.model.causes import Cause, Kind, progress_words
+from dray.model.cause import Cause, Kind
+from dray.model.causes import progress_words
 from dray.model.error_group import error_key
 from dray.model.job import FINAL, State
 from dray.ops import failures, shapes

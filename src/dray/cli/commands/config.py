@@ -136,10 +136,10 @@ def _plain(name: str, value: Any) -> Any:
 
 def _of_commands(variables: Variables) -> Iterator[Setting]:
     """Yields the settings of a worker that is started here without options, and all options that a variable sets."""
-    from dray.runtime import heartbeat, worker  # noqa: PLC0415 - `--help` needs no worker
+    from dray.runtime import claiming, heartbeat, worker  # noqa: PLC0415 - `--help` needs no worker
 
     lease = heartbeat.LEASE / SECOND
-    defaults = {"concurrency": worker.default_concurrency(), "grace": worker.GRACE, "lease": lease}
+    defaults = {"concurrency": claiming.default_concurrency(), "grace": worker.GRACE, "lease": lease}
     for name, (setting, option) in sorted(variables.items(), key=lambda each: not each[1][0].startswith("worker.")):
         command, _, word = setting.rpartition(".")
         if setting in {"url", "app"} or (command == "worker" and word in {"url", "app", "json"}):
