@@ -141,7 +141,7 @@ def test_the_keys_that_may_come_first_are_counted(app: App, monkeypatch: pytest.
         "own key and 1 job of a higher priority."
     )
     assert (turn.facts["keys"], turn.facts["of_key"], turn.facts["higher"]) == (3, 2, 1)
-    for module in ("dray.model.causes", "dray.backends.store.why"):
+    for module in ("dray.model.limit_causes", "dray.backends.store.why"):
         monkeypatch.setattr(f"{module}.AHEAD_LIMIT", 2)
     (bounded,) = causes(app, job)
     assert bounded.facts["is_more"]

@@ -247,11 +247,11 @@ def test_an_operator_may_act_on_a_thousand_jobs_of_a_workflow_and_an_admin_on_mo
     monkeypatch.setattr("dray.web.pages.workflows.OPERATORS_BULK", 3)
 
     answer = operator.post(f"{path}/cancel", 409)
-    assert "This would cancel 4 jobs, and the most is 3. Ask an admin." in answer.text
+    assert "This would cancel 4 jobs, and the most is 3; ask an admin." in answer.text
     assert quarterly.counts == {"queued": 1, "waiting": 3}
     drain(app)
     monkeypatch.setattr("dray.web.pages.workflows.OPERATORS_BULK", 0)
-    assert "This would retry 1 job, and the most is 0." in operator.post(f"{path}/retry", 409).text
+    assert "This would retry 1 job, and the most is 0; ask an admin." in operator.post(f"{path}/retry", 409).text
     assert quarterly.job("stats").state == "failed"
     assert core_of(app).backend.actions.newest() == []
 

@@ -245,7 +245,7 @@ def cancel_run(
 def check_most(verb: str, jobs: int, most: int | None) -> None:
     """Raises ConfigError if an action on a workflow would be on more jobs than one person may act on."""
     if most is not None and jobs > most:
-        raise ConfigError(f"this would {verb} {counted(jobs, 'job')}, and the most is {most:,}")
+        raise ConfigError(f"this would {verb} {counted(jobs, 'job')}, and the most is {most:,}; ask an admin")
 
 
 def retryable(app: AppInterface, run_id: str, *, cancelled: bool) -> list[str]:

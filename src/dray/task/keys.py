@@ -117,7 +117,8 @@ def _asked(name: str, function: Callable[..., Any]) -> list[inspect.Parameter]:
     unnamed = [each for each in parameters if each.kind in {each.POSITIONAL_ONLY, each.VAR_POSITIONAL}]
     if unnamed:
         raise ConfigError(
-            f"{name}: {unnamed[0].name} of the function cannot be given by name, as arguments of the task are"
+            f"{name}: {unnamed[0].name} of the function cannot be given by name, as arguments of the task are: "
+            "write a function such as key=lambda account: str(account)"
         )
     return parameters
 

@@ -213,7 +213,7 @@ def _bounded(visit: Visit, act: Callable[..., acting.Acted]) -> acting.Acted:
     try:
         return act(visit.core, _id(visit), visit.by, most=most)
     except ConfigError as error:
-        raise Refused(f"{str(error)[:1].upper()}{str(error)[1:]}. Ask an admin.") from error
+        raise Refused(f"{str(error)[:1].upper()}{str(error)[1:]}.") from error
 
 
 def _step_of(visit: Visit, given: str) -> str:
