@@ -119,7 +119,7 @@ def test_a_job_with_more_rows_than_a_transaction_goes_last_after_all_that_it_has
 
 @pytest.mark.usefixtures("small")
 def test_light_jobs_beside_a_heavy_one_go_too(world: World, url: str) -> None:
-    ids = cancelled(world, 5)
+    ids = [job_id for _ in range(5) for job_id in cancelled(world, 1)]  # one after the other: the oldest goes first
     say(world, ids[2:3], 250)
 
     seen = steps(world, url)

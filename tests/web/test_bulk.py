@@ -20,6 +20,7 @@ from dray.instants import MINUTE, SECOND
 from dray.model.action import By
 from dray.ops import acting
 from dray.ops import bulk as ops
+from dray.web.bulks import Running
 from tests.app.hands import Hands
 from tests.manual_clock import ManualClock
 from tests.web.browsing import Visitor
@@ -442,3 +443,17 @@ def test_a_preview_of_a_hundred_thousand_jobs_is_short(
     assert len(shape["jobs"]) == 10
     assert statistics.median(took) < 1.0, "100 ms is the aim, on a machine that does nothing else"
     assert re.search(r"Cancel [\d,]+ jobs or more\?", visitor.words(preview))
+
+
+def test_a_page_that_is_made_while_it_ends_does_not_say_done_beside_the_numbers_of_before(
+    app: App, visitor: Visitor, held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enqueue(app, 3)
+    where = confirm(visitor, "/bulk?verb=cancel&all=1&q=queue:mail", "cancel")
+    answers = iter([False])
+    monkeypatch.setattr(Running, "is_over", property(lambda _: next(answers, True)))  # it ends after the first look
+
+    words = visitor.words(where)
+
+    assert "Done" not in words
+    monkeypatch.undo()

@@ -111,22 +111,16 @@ def follow(visit: Visit) -> Shown:
     running = _running(visit)
     if running is None:
         return _follow_row(visit, _row(visit))
+    # First whether it is over, then how far it is: the other way round, a page that is made while it ends would say
+    # "Done" beside the numbers of before, and would not be made again.
+    is_over = running.is_over
     progress = running.progress
-    data: dict[str, Any] = {
-        "running": running,
-        "progress": progress,
-        "verb": running.bulk.verb,
-        "done": _DONE[running.bulk.verb],
-        "now": visit.now,
-        "look": running.bulk.selection.search.without("state").text(),  # they have other states now
-        "total": None if progress is None or progress.is_looking else _total(progress),
-    }
-    shape = {
+    shape: dict[str, Any] = {
         "id": running.id,
         "verb": running.bulk.verb,
         "search": running.what,
         "started_at": running.started_at,
-        "is_over": running.is_over,
+        "is_over": is_over,
         "is_stopped": running.is_stopping,
         "error": running.error,
         "done": progress.done if progress else 0,
@@ -134,7 +128,16 @@ def follow(visit: Visit) -> Shown:
         "left": progress.left_known if progress else None,
         "refusals": progress.first_refusals if progress else {},
     }
-    topics = frozenset[str]() if running.is_over else None
+    data: dict[str, Any] = {
+        "running": {**shape, "who": running.who, "what": running.what, "is_stopping": running.is_stopping},
+        "progress": progress,
+        "verb": running.bulk.verb,
+        "done": _DONE[running.bulk.verb],
+        "now": visit.now,
+        "look": running.bulk.selection.search.without("state").text(),  # they have other states now
+        "total": None if progress is None or progress.is_looking else _total(progress),
+    }
+    topics = frozenset[str]() if is_over else None
     return View("bulk_run.html", f"{running.bulk.verb.capitalize()} jobs", data, shape, topics=topics)
 
 
