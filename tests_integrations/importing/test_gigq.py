@@ -258,7 +258,7 @@ def test_bad_rows_are_named_and_all_others_are_carried(
     assert "which is gone" in problems[made["orphan"].id]
     assert "larger than" in problems[made["large"].id]
     assert problems[child.id] == carrying.NO_PARENT
-    assert said.err.count("not carried") == 7
+    assert said.err.count(": not carried: ") == 7
     assert "7 jobs could not be carried, and stay in the source" in said.err
 
 
