@@ -43,7 +43,7 @@ PYTEST := PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE= PYTHONUNBUFFERED= $(BIN)/pyt
 again = || { failed=$$?; [ $$failed = 1 ] || exit $$failed; echo "Again, alone, those that failed:"; \
 	$(1) --last-failed --last-failed-no-failures=none; }
 
-test: $(VENV)/ready tools  ## all tests, on SQLite and a real PostgreSQL
+test: $(VENV)/ready .venv-docs/ready tools  ## all tests, on SQLite and a real PostgreSQL
 	$(PYTEST) -n 6 --dist loadfile --no-loadscope-reorder $(call again,$(PYTEST) --randomly-seed=last)
 
 # Django 6 needs Python 3.12. pyenv's own commands are only names: the interpreters are in its folder.
