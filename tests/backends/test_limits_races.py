@@ -27,8 +27,9 @@ from dray.backends.store.work import Exchange
 from dray.clock import Ids
 from dray.errors import StorageLocked
 from dray.instants import MINUTE, SECOND
-from dray.model.job import Demand
+from dray.model.job import Claim, Demand
 from dray.model.limit import Source, bounds_of
+from dray.model.settlement import completed
 from tests.backends import raw
 from tests.backends.lives import until
 from tests.backends.world import World
@@ -193,6 +194,66 @@ def test_two_workers_are_never_over_and_lose_nothing(worlds: list[World], rule: 
     assert sum(done) == 120
     assert most["all"] <= rule.get("limit", 6)
     assert all(n <= rule.get("key_limit", 6) for name, n in most.items() if name != "all")
+
+
+def test_a_job_that_had_ended_before_leaves_its_room_only_once(worlds: list[World]) -> None:
+    """One that its body has completed in its own transaction: another worker is about to take its room."""
+    first, second = worlds
+    limit(first, limit=1)
+    for _ in range(3):
+        first.enqueue()
+    workers = [world.worker() for world in worlds]
+    (held,) = exchange(first, workers[0]).claims
+    ended = f"UPDATE dray_jobs SET state = 'completed', held = FALSE, finished_at = started_at WHERE id = '{held.id}'"
+    raw.run(first.backend, ended)
+
+    with claim_stopped(second, workers[1], "take", after=True) as taking:
+        now = first.clock.steady()
+        late = first.backend.work.exchange(
+            workers[0], [completed(held, now, now, None)], Demand(("default",), ("task",), 1)
+        )
+
+    assert late.settled.already == [held.id]
+    assert (late.claims, len(taking.result().claims)) == ([], 1)
+
+
+def test_workers_that_swap_what_has_ended_are_never_over_and_lose_nothing(worlds: list[World]) -> None:
+    """As above, but each outcome is written together with the next claim."""
+    limit(worlds[0], limit=3)
+    for _ in range(200):
+        worlds[0].enqueue()
+    lock, bodies, most, swaps = threading.Lock(), 0, 0, Counter[str]()
+    original = PostgresSession._claim_swapped
+
+    def noted(self: PostgresSession, *given: Any) -> Any:
+        swaps["tried"] += 1
+        return original(self, *given)
+
+    def count(change: int) -> None:
+        nonlocal bodies, most
+        with lock:
+            bodies += change
+            most = max(most, bodies)
+
+    def work(world: World) -> int:
+        worker, done, claims = world.worker(), 0, list[Claim]()
+        while claims or world.backend.history.stats(SECOND).counts["default"].get("queued"):
+            now = world.clock.steady()
+            ended = [completed(claim, now, now, None) for claim in claims]
+            count(-len(ended))
+            answer = world.backend.work.exchange(worker, ended, Demand(("default",), ("task",), max(1, len(ended))))
+            assert not answer.settled.locked
+            done, claims = done + len(ended), answer.claims
+            count(len(claims))
+        return done
+
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as threads:
+        patch.setattr(PostgresSession, "_claim_swapped", noted)
+        done = list(threads.map(work, worlds))
+
+    assert sum(done) == 200
+    assert most <= 3
+    assert swaps["tried"] > 50
 
 
 def test_a_job_whose_key_was_replaced_since_it_was_chosen_is_left_for_the_next_claim(worlds: list[World]) -> None:

@@ -75,7 +75,8 @@ class Comparer(RuleBasedStateMachine):
         """As `ask`, for a verb that claims: `work.exchange` or `verbs.claim`.
 
         Where jobs take turns, the model does not choose: it judges what SQLite has claimed, and PostgreSQL must have
-        claimed the same. PostgreSQL's first claim after a limit or a key has come takes none of them, so it is told.
+        claimed the same. PostgreSQL's first claim after a limit or a key has come takes none of them, so it is told;
+        and where too few jobs were there to take the place of those that ended, its next claim counts.
         """
         self.calls[verb] += 1
         given: tuple[Any, ...] = (worker, demand) if settlements is None else (worker, settlements, demand)
@@ -86,6 +87,10 @@ class Comparer(RuleBasedStateMachine):
         sqlite, postgres = (
             answer_of(side, verb, given, named, order=None) for side in (self.sides.sqlite, self.sides.postgres)
         )
+        if getattr(postgres, "goes_on", False) and len(postgres.claims) < len(sqlite.claims):
+            missing = demand._replace(limit=demand.limit - len(postgres.claims))
+            more = self.sides.postgres.work.exchange(worker, [], missing)
+            postgres = postgres._replace(claims=postgres.claims + more.claims)
         self.reference.claimed = [claim.id for claim in getattr(sqlite, "claims", sqlite)]
         reference = answer_of(self.reference, verb, given, named, order=None)
         order = exchanged if verb == "work.exchange" else list

@@ -8,6 +8,9 @@ locked and counted again when they are chosen: there may be too many to lock the
 another transaction has locked its row or another worker counts its key, holds up nothing behind it: the claim goes on
 with what comes next.
 
+On PostgreSQL a job may also take the place of one that ends in the same transaction (`gate_swap`): no more run than
+before, so that needs no lock.
+
 Jobs with keys take turns: the keys of a task in a queue are visited in their order, from the one that had the last
 turn, by hops along an index. So a key with 100,000 jobs costs as much as one with a single job. A claim makes a
 bounded number of hops and goes on from there the next time: 10,000 keys whose limit is reached must not hold it up
@@ -145,7 +148,19 @@ class Gate:
             self._turns.have_changed()
         else:
             self._turns.saw_all(self._exhausted)
+        self._note_swap(claims)
         return Gated(claims, self._goes_on, stops_short)
+
+    def _note_swap(self, claims: Sequence[Claim]) -> None:
+        """With one line and no rule but limits, the next claim can do without a count if as many jobs end in its
+        transaction."""
+        lines, rules = self._ready, self._rooms.rules
+        if len(lines) == 1 and not lines[0].is_keyed and all(rule.kind == Kind.LIMIT for rule in rules):
+            task = lines[0].task
+            spans_queues = self._rooms.spans_queues(task)
+            self._turns.swaps((self._queue, task), [claim.id for claim in claims], spans_queues=spans_queues)
+        else:
+            self._turns.swaps_none()
 
     def _take(self, worker_id: str, chosen: Sequence[Candidate], limit: int) -> list[Claim]:
         """Those of the chosen jobs that can be had now."""

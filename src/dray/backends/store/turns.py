@@ -26,6 +26,15 @@ class Place(NamedTuple):
     has_wrapped: bool  # it has begun with the first key again
 
 
+class Swap(NamedTuple):
+    """Jobs of one line that end in a transaction, and leave their room to others of that line."""
+
+    queue: str
+    task: str
+    spans_queues: bool  # see `Claim`
+    ended: list[str]
+
+
 class Hops:
     """How many keys a claim or a look may still visit. `starved`: lines that had too few, the neediest first."""
 
@@ -54,6 +63,9 @@ class Turns:
 
     def __init__(self) -> None:
         self.is_needed = True  # one of the worker's queues had limits or keys at its last claim, or there was none
+        self._swappable: tuple[Line, bool] | None = None  # the only line of a queue, and whether it spans queues
+        self._holds: set[str] = set()  # the running jobs that were claimed from it
+        self._ended: list[str] = []  # those of them that end in the transaction at hand
         self._queues: set[str] = set()
         self._last: dict[Line, str] = {}
         self._places: dict[Line, Place] = {}
@@ -75,6 +87,31 @@ class Turns:
         self._passed_by, self._cut_short = list(hops.starved), []
         for line, place in hops.resumed.items():
             self._rest(line, place)
+
+    def swaps(self, line: Line, claimed: Iterable[str], *, spans_queues: bool) -> None:
+        """These jobs were claimed from the only line of a queue, where nothing counts but limits of all its jobs."""
+        if self._swappable != (line, spans_queues):
+            self._swappable = line, spans_queues
+            self._holds.clear()
+        self._holds.update(claimed)
+
+    def swaps_none(self) -> None:
+        self._swappable = None
+        self._holds.clear()
+
+    def end(self, ids: Iterable[str]) -> None:
+        """A transaction begins that ends these jobs."""
+        self._ended = [each for each in ids if each in self._holds]
+        self._holds.difference_update(self._ended)
+
+    def swap(self, queues: Sequence[str], limit: int) -> Swap | None:
+        """What can be swapped for what the transaction at hand ends. None: too little for so many jobs, or there are
+        other queues."""
+        ended, self._ended = self._ended, []
+        if self._swappable is None or not ended or len(ended) < limit:
+            return None
+        (queue, task), spans_queues = self._swappable
+        return Swap(queue, task, spans_queues, ended) if list(queues) == [queue] else None
 
     def is_new(self, queue: str) -> bool:
         return queue not in self._queues

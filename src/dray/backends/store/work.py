@@ -146,6 +146,7 @@ class WorkStore(Store):
             tx.begin_work(demand.queues, durable=durable)
             unkept = self._keep_notes(tx, worker_id, notes)
             free = _free(settlements, unkept)
+            self._turns.end(each.id for each in free)
             written = settle(tx, endings(self._db, worker_id, free)) if free else _NONE
             trim_attempts(tx, free)
             rivalry = tx.rivalry()
@@ -360,7 +361,7 @@ class WorkStore(Store):
         # Of a queue that is new nothing is known yet: a claim will tell.
         is_there = bool(is_ready) or not set(queues).issuperset(names)
         opening = Opening(is_open=False, opens_at=None)
-        if gated is not None and not is_there:
+        if gated is not None and not is_there and demand.limit:
             opening = self._opening(json.loads(gated), tasks, now)
         is_there |= opening.is_open
         return Look(is_there, due_at, now, names, stops, asked, opening.opens_at, opening.goes_on)

@@ -85,6 +85,42 @@ WHERE j.id $in_picked AND (j.expires_at IS NULL OR j.expires_at > m.now)
 RETURNING CAST(j.id AS text), j.claim, j.task, j.queue, j.args, j.attempt, j.max_attempts, j.crashes, j.max_crashes, j.timeout,
     j.priority, j.run_at, CAST(j.workflow_id AS text), j.headers, j.retry, j.key, j.held
 
+-- name: gate_swap
+-- Takes jobs of a task, as many as this transaction has ended of those that counted for the same limits: where one takes
+-- the place of another, no more run than before, and so no lock is needed. Not more than there is room for: the limit may
+-- have been lowered. None where other rules have a say, or other jobs of the queue; `gate_claim` is for those.
+WITH rule AS MATERIALIZED (
+    SELECT scope, name, kind, most FROM dray_limits
+    WHERE in_force AND ((scope = 'queue' AND name = :queue) OR (scope = 'task' AND name = :task))
+), room AS MATERIALIZED (
+    SELECT least(
+        :limit,
+        (SELECT count(*) FROM dray_jobs AS e WHERE e.id $in_ids(ended) AND e.xmin = CAST(pg_current_xact_id() AS xid)
+            AND e.state <> 'running'),
+        (SELECT min(r.most - (SELECT count(*) FROM dray_jobs AS h
+            WHERE h.held AND $is_running(h) AND CASE r.scope WHEN 'task' THEN h.task ELSE h.queue END = r.name))
+        FROM rule AS r)
+    ) AS n
+    WHERE EXISTS (SELECT 1 FROM rule) AND NOT EXISTS (SELECT 1 FROM rule WHERE kind <> 'limit')
+        AND EXISTS (SELECT 1 FROM dray_workers WHERE id = :worker_id AND state IN ('active', 'draining'))
+        AND NOT EXISTS (SELECT 1 FROM dray_queues WHERE name = :queue AND paused_at IS NOT NULL)
+        AND NOT EXISTS (SELECT 1 FROM dray_jobs WHERE state = 'parked' AND queue = :queue)
+        AND NOT EXISTS (SELECT 1 FROM dray_jobs WHERE state = 'queued' AND queue = :queue AND task < :task)
+        AND NOT EXISTS (SELECT 1 FROM dray_jobs WHERE state = 'queued' AND queue = :queue AND task > :task)
+), picked AS MATERIALIZED (
+    SELECT id FROM dray_jobs
+    WHERE state = 'queued' AND queue = :queue AND task = :task AND (expires_at IS NULL OR expires_at > $now)
+    ORDER BY priority DESC, run_at, id LIMIT greatest(0, coalesce((SELECT n FROM room), 0)) FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE dray_jobs AS j SET
+    state = 'running', worker_id = :worker_id, claim = j.claim + 1, attempt = j.attempt + 1,
+    started_at = m.now, updated_at = m.now, held = TRUE,
+    unique_lock = CASE WHEN j.unique_scope = 'queued' THEN NULL ELSE j.unique_lock END
+FROM (SELECT $now AS now) AS m
+WHERE j.id $in_picked AND (j.expires_at IS NULL OR j.expires_at > m.now)
+RETURNING CAST(j.id AS text), j.claim, j.task, j.queue, j.args, j.attempt, j.max_attempts, j.crashes, j.max_crashes, j.timeout,
+    j.priority, j.run_at, CAST(j.workflow_id AS text), j.headers, j.retry, j.key, j.held
+
 -- name: turn_hop
 -- The keys after one, in their order, that have room, each with its first job: one entry of the index is read for a key,
 -- however many jobs it has. A key at which the hops are used up comes whether it has room or not. After the last key comes
