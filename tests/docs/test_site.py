@@ -83,7 +83,7 @@ def test_links_that_lead_nowhere_fail_the_build(copy: Path) -> None:
     with (copy / "docs" / "index.md").open("a") as page:
         page.write("\n[a](nowhere.md) [b](reference/states.md#nowhere) [c](#nothing) ![d](images/nothing.png)\n")
 
-    done = subprocess.run(["make", "docs"], cwd=copy, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(["make", "docs"], cwd=copy, capture_output=True, text=True, timeout=600, check=False)
 
     assert done.returncode != 0
     refused = [line for line in done.stderr.splitlines() if line.startswith("WARNING")]

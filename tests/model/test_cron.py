@@ -213,12 +213,12 @@ NEVER = [
 @pytest.mark.parametrize(("line", "zone"), NEVER)
 def test_a_line_that_never_comes_is_refused_at_once(line: str, zone: str) -> None:
     parse("* * * * *", zone)  # loads the zone
-    began = time.perf_counter()
+    began = time.thread_time()  # not the time in which others had the processor
 
     with pytest.raises(ConfigError, match=r"never comes|cannot be used \(bad day-of-month\)"):
         parse(line, zone)
 
-    assert time.perf_counter() - began < 0.050
+    assert time.thread_time() - began < 0.050
 
 
 @pytest.mark.parametrize("line", ["0 0 */31 * 1#5", "0 0 */20 * 1#2", "0 0 LW * */7"])

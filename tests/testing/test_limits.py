@@ -9,8 +9,10 @@ import pytest
 
 from dray.app import App
 from dray.app_interface import core_of
+from dray.instants import MINUTE
 from dray.task.task import Task
 from dray.testing import clock, drain, inline
+from dray.testing.draining import Drainer
 
 Make = Callable[..., Task[[str], None]]
 
@@ -59,6 +61,27 @@ def test_a_drain_without_delays_leaves_what_waits_for_a_rate(app: App, make: Mak
 
     assert ran == ["0", "1"]
     assert jobs[2].refresh().state == "queued"
+
+
+def test_a_rate_that_opens_while_drain_looks_is_not_the_end(
+    app: App, make: Make, ran: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine, time passes by itself between a claim that finds nothing and the look that follows."""
+    claim = Drainer._claim
+
+    def slow(self: Drainer) -> Any:
+        found = claim(self)
+        if found is None:
+            self._clock.advance(2 * MINUTE)
+        return found
+
+    monkeypatch.setattr(Drainer, "_claim", slow)
+    task = make("paced", rate="2/min")
+    for number in range(5):
+        task.enqueue(str(number))
+
+    assert drain(app) == 5
+    assert len(ran) == 5
 
 
 def test_the_rates_of_keys_open_too(app: App, make: Make, ran: list[str]) -> None:

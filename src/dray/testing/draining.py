@@ -309,7 +309,9 @@ class Drainer:
         """How long it takes until a rate lets a job start; None: none waits for that."""
         queues = self._ready_queues()
         seen = self._backend.work.look(self._id, Demand(queues, tuple(self._tasks), 1))
-        return None if seen.opens_at is None or seen.is_ready else seen.opens_at - seen.now
+        if seen.is_ready:
+            return 0  # the rate has opened since the claim, by the time that passes by itself
+        return None if seen.opens_at is None else seen.opens_at - seen.now
 
     def _scheduled(self) -> list[Job]:
         found = self._backend.jobs.newest(_SCHEDULED, limit=_PAGE)
