@@ -55,6 +55,28 @@ def four(label: str, seconds: float, fails: int, ctx: dray.Context) -> None:
     _nap(label, "", seconds, fails, ctx.attempt)
 
 
+@app.task(queue="single", limit=3, max_attempts=MANY, max_crashes=MANY, retry=0.02)
+def single(label: str, seconds: float, fails: int, ctx: dray.Context) -> None:
+    """Three at a time, and nothing else in its queue: where one ends, the next takes its place."""
+    _nap(label, "single", seconds, fails, ctx.attempt)
+
+
+app.queue("api", limit=3, rate="40/s")
+
+
+@app.task(queue="api", limit=2, max_attempts=MANY, max_crashes=MANY, retry=0.02)
+def call(label: str, seconds: float, fails: int, ctx: dray.Context) -> None:
+    """Two at a time, and no more than three together with `ping`."""
+    _note_claim("claimed", label, ctx)
+    _nap(label, "call", seconds, fails, ctx.attempt)
+
+
+@app.task(queue="api", max_attempts=MANY, max_crashes=MANY, retry=0.02)
+def ping(label: str, seconds: float, fails: int, ctx: dray.Context) -> None:
+    _note_claim("claimed", label, ctx)
+    _nap(label, "ping", seconds, fails, ctx.attempt)
+
+
 @app.task(key="key", key_limit=1, limit=1)
 def until_there(label: str, key: str, path: str, ctx: dray.Context) -> None:
     """One at a time, until a file is there; a second attempt does not wait."""
@@ -64,20 +86,20 @@ def until_there(label: str, key: str, path: str, ctx: dray.Context) -> None:
     ledger.write("end", label, ctx.attempt, key)
 
 
-def _note_claim(label: str, ctx: dray.Context) -> None:
+def _note_claim(what: str, label: str, ctx: dray.Context) -> None:
     """When the job was claimed, by the database's clock: a row of a job that runs says so."""
     (found,) = core_of(app).backend.jobs.get([ctx.job_id])
-    ledger.write("start", label, ctx.attempt, found.started_at)
+    ledger.write(what, label, ctx.attempt, found.started_at)
 
 
 @app.task(rate="40/s")
 def paced(label: str, ctx: dray.Context) -> None:
-    _note_claim(label, ctx)
+    _note_claim("start", label, ctx)
 
 
 @app.task(rate="2/4s", max_attempts=MANY, max_crashes=MANY)
 def slowly(label: str, ctx: dray.Context) -> None:
-    _note_claim(label, ctx)
+    _note_claim("start", label, ctx)
 
 
 @app.task(key="tenant")

@@ -32,7 +32,7 @@ SECONDS = float(os.environ.get("DRAY_SOAK_SECONDS", "4"))
 PROCESSES, KILLS = (8, 100) if IS_LONG else (4, 8)
 LEASE = 1.0
 KEYS = ("a", "b", "c", "d", "e")
-BACKLOG = 120  # jobs that are kept waiting while workers are killed
+BACKLOG = {"default": 120, "single": 60, "api": 20}  # jobs that are kept waiting while workers are killed
 
 # Bodies, by what they have recorded
 
@@ -51,7 +51,7 @@ def intervals(fleet: Fleet, killed_at: Mapping[int, float], *, pid: int | None =
     open_: dict[tuple[str, int, int], Entry] = {}
     found: list[Interval] = []
     for entry in fleet.ledger.entries():
-        if pid not in {None, entry.pid}:
+        if pid not in {None, entry.pid} or entry.what == "claimed":
             continue
         body = entry.label, entry.attempt, entry.pid
         if entry.what == "start":
@@ -130,9 +130,16 @@ def test_no_limit_is_ever_exceeded_while_workers_are_killed_and_stopped(fleets: 
 
 
 def storm(fleet: Fleet) -> None:
+    """Half of the workers serve keys, a limit of a task, and a queue with a limit and a rate; the others a queue where
+    each job takes the place of another."""
     rng = random.Random(16)
     numbers = itertools.count()
-    workers = [fleet.launch(apps_gated.NAME, lease=LEASE, concurrency=4) for _ in range(PROCESSES)]
+    queues = [["default", "api"] if number % 2 else ["single"] for number in range(PROCESSES)]
+
+    def launch(number: int) -> Process:
+        return fleet.launch(apps_gated.NAME, lease=LEASE, concurrency=4, queues=queues[number])
+
+    workers = [launch(number) for number in range(PROCESSES)]
     fleet.until(lambda: len(fleet.live_workers()) == PROCESSES, "all workers")
     killed_at: dict[int, float] = {}
     ids: list[str] = []
@@ -140,7 +147,11 @@ def storm(fleet: Fleet) -> None:
         ids += top_up(fleet, rng, numbers)
         time.sleep(rng.uniform(0.2, 1.2) * SECONDS / KILLS)
         at, stopped = rng.sample(range(PROCESSES), 2)
-        if rng.random() < 0.4:
+        if number % 8 == 4:
+            fleet.still(workers[stopped])
+            time.sleep(LEASE * 1.5)  # its jobs are its own: it lives
+            workers[stopped].go_on()
+        elif rng.random() < 0.4:
             fleet.still(workers[stopped])
             time.sleep(rng.uniform(0.05, 0.3))
             workers[stopped].go_on()
@@ -150,12 +161,16 @@ def storm(fleet: Fleet) -> None:
             at = workers.index(found)
         killed_at[workers[at].pid] = time.monotonic()
         workers[at].kill()
-        workers[at] = fleet.launch(apps_gated.NAME, lease=LEASE, concurrency=4)
+        workers[at] = launch(at)
     fleet.until(lambda: fleet.states() == {"completed": len(ids)}, "all jobs to complete", seconds=SECONDS + 90)
 
     some = [cut_off(each, died_with(fleet), killed_at) for each in intervals(fleet, killed_at)]
     by_key = most_by_key(some)
-    assert by_key.pop("") == 4  # no more, and they ran at the same time
+    assert (by_key.pop(""), by_key.pop("single")) == (4, 3)  # no more, and they ran at the same time
+    assert by_key.pop("call") == 2
+    assert by_key.pop("ping") <= 3 == most_at_once(each for each in some if each.key in {"call", "ping"})
+    claimed = sorted(entry.more for entry in fleet.ledger.entries() if entry.what == "claimed")
+    assert most_in_a_window(claimed, SECOND) <= 40
     assert by_key == dict.fromkeys(KEYS, 1), (overlapping(some), killed_at)
     assert {each.label for each in some} == {str(number) for number in range(next(numbers))}
     cut_short = {each.ended for each in some} & set(killed_at.values())
@@ -177,18 +192,24 @@ def stopped_in_a_body(fleet: Fleet, worker: Process) -> Process | None:
 
 
 def top_up(fleet: Fleet, rng: random.Random, numbers: Iterable[int]) -> list[str]:
-    """Keeps both tasks busy: each key at two priorities, and a third of the jobs fail at first."""
-    missing = BACKLOG - len(fleet.sql("SELECT id FROM dray_jobs WHERE state IN ('queued', 'parked')"))
-    args = [
-        {"label": str(number), "seconds": rng.uniform(0.002, 0.03), "fails": max(0, rng.randrange(3) - 1)}
-        for number in itertools.islice(numbers, max(0, missing))
-    ]
-    half = len(args) // 2
-    keyed = [{**each, "key": rng.choice(KEYS)} for each in args[:half]]
+    """Keeps all tasks busy: each key at two priorities, and a third of the jobs fail at first."""
+    ready = "SELECT queue, count(*) FROM dray_jobs WHERE state IN ('queued', 'parked') GROUP BY queue"
+    there = dict[str, int](fleet.sql(ready))
+    args = {
+        queue: [
+            {"label": str(number), "seconds": rng.uniform(0.002, 0.03), "fails": max(0, rng.randrange(3) - 1)}
+            for number in itertools.islice(numbers, max(0, most - there.get(queue, 0)))
+        ]
+        for queue, most in BACKLOG.items()
+    }
+    keyed = [{**each, "key": rng.choice(KEYS)} for each in args["default"][::2]]
     many = {"max_attempts": apps_gated.MANY, "max_crashes": apps_gated.MANY}
     return [
         *enqueue(fleet, "alone", keyed, key=_key_of, priority=_drawn(rng), **many),
-        *enqueue(fleet, "four", args[half:], **many),
+        *enqueue(fleet, "four", args["default"][1::2], **many),
+        *enqueue(fleet, "single", args["single"], queue="single", **many),
+        *enqueue(fleet, "call", args["api"][::2], queue="api", **many),
+        *enqueue(fleet, "ping", args["api"][1::2], queue="api", **many),
     ]
 
 
@@ -222,7 +243,7 @@ def is_exceeded_by(fleet: Fleet, weakened: str) -> None:
     def is_exceeded() -> bool:
         top_up(fleet, rng, numbers)
         by_key = most_by_key(intervals(fleet, {}))
-        return any(most > (1 if key else 4) for key, most in by_key.items())
+        return any(most > (1 if key in KEYS else 4) for key, most in by_key.items())
 
     fleet.until(is_exceeded, "a limit to be exceeded", seconds=60)
     for worker in workers:
