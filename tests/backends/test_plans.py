@@ -214,7 +214,7 @@ POSTGRES_HOT: dict[str, tuple[dict[str, Any], str]] = {
         {"queues": '["default"]', "tasks": '["t", "u"]', "limit": 1, "all": True, "id": WORKER},
         "dray_jobs_ready",
     ),
-    "job_complete": ({"rows": SETTLED}, "PRIMARY"),
+    "job_complete": ({"rows": SETTLED, "worker_id": WORKER}, "PRIMARY"),
     "job_settle": ({"rows": SETTLED}, "PRIMARY"),
     "work_begin": ({"durable": False, "space": 1, "keys": "[1]", "queues": '["default"]'}, "dray_jobs_turns"),
     "gated_queues": ({"worker_id": WORKER, "queues": '["default"]'}, "dray_jobs_turns"),

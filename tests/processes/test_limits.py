@@ -130,8 +130,8 @@ def test_no_limit_is_ever_exceeded_while_workers_are_killed_and_stopped(fleets: 
 
 
 def storm(fleet: Fleet) -> None:
-    """Half of the workers serve keys, a limit of a task, and a queue with a limit and a rate; the others a queue where
-    each job takes the place of another."""
+    """Half of the workers serve keys, a limit of a task, and a queue with a limit and a rate; the others a queue in
+    which each job takes the place of another."""
     rng = random.Random(16)
     numbers = itertools.count()
     queues = [["default", "api"] if number % 2 else ["single"] for number in range(PROCESSES)]

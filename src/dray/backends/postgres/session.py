@@ -167,8 +167,8 @@ class PostgresSession(Session):
         statement = self.catalogue[name]
         return self._send(statement, [_filled(statement, row) for row in rows])
 
-    def _send(self, statement: Statement, given: list[dict[str, Any]]) -> Later[list[Row]]:
-        return self._execute(statement, {"rows": json.dumps(given, separators=(",", ":"))}).fetchall
+    def _send(self, statement: Statement, given: list[dict[str, Any]], **params: Any) -> Later[list[Row]]:
+        return self._execute(statement, {"rows": _dumps(given), **params}).fetchall
 
     def replace(self, met: Sequence[tuple[NewJob, str]]) -> list[bool]:
         return self.each("job_replace", [rows.replaced(job, holder, job.args) for job, holder in met])
@@ -296,11 +296,12 @@ class PostgresSession(Session):
         completions = [_completed(each) for each in endings if each.settlement.state == State.COMPLETED]
         others = [_settled(each) for each in endings if each.settlement.state != State.COMPLETED]
         written = [
-            self._send(self.catalogue[name], given)
+            self._send(self.catalogue[name], given, worker_id=endings[0].worker_id)
             for name, given in (("job_complete", completions), ("job_settle", others))
             if given
         ]
-        marked = self.later("fanout_mark", ids=[each.settlement.id for each in endings])
+        # Already as text: they are ids, and need not be looked at one by one.
+        marked = self.later("fanout_mark", ids=_dumps([each.settlement.id for each in endings]))
 
         def answer() -> list[SettledRow]:
             parents = {row[0] for row in marked()}
@@ -346,8 +347,8 @@ def _filled(statement: Statement, row: Row) -> dict[str, Any]:
 
 def _completed(ending: SettlementRow) -> dict[str, Any]:
     """A settlement with no more than it says: the server parses what we send."""
-    s, worker_id, started_age, finished_age = ending
-    given: dict[str, Any] = {"id": s.id, "worker_id": worker_id, "claim": s.claim, "finished_age_us": finished_age}
+    s, _, started_age, finished_age = ending
+    given: dict[str, Any] = {"id": s.id, "claim": s.claim, "finished_age_us": finished_age}
     if s.result is not None:
         given["result"] = s.result
     if started_age is not None:
@@ -377,9 +378,13 @@ def _settled(ending: SettlementRow) -> dict[str, Any]:
     }
     return {
         **_completed(ending),
+        "worker_id": ending.worker_id,
         "state": s.state,
         **{key: value for key, value in said.items() if value is not None},
     }
+
+
+_dumps = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @lru_cache(maxsize=1_000)

@@ -88,7 +88,8 @@ RETURNING CAST(j.id AS text), j.claim, j.task, j.queue, j.args, j.attempt, j.max
 -- name: gate_swap
 -- Takes jobs of a task, as many as this transaction has ended of those that counted for the same limits: where one takes
 -- the place of another, no more run than before, and so no lock is needed. Not more than there is room for: the limit may
--- have been lowered. None where other rules have a say, or other jobs of the queue; `gate_claim` is for those.
+-- have been lowered. None where other rules have a say, or other jobs of the queue; `gate_claim` is for those. Whether
+-- there are such is asked by min, which reads one entry of an index: for EXISTS the planner might read the whole table.
 WITH rule AS MATERIALIZED (
     SELECT scope, name, kind, most FROM dray_limits
     WHERE in_force AND ((scope = 'queue' AND name = :queue) OR (scope = 'task' AND name = :task))
@@ -104,9 +105,9 @@ WITH rule AS MATERIALIZED (
     WHERE EXISTS (SELECT 1 FROM rule) AND NOT EXISTS (SELECT 1 FROM rule WHERE kind <> 'limit')
         AND EXISTS (SELECT 1 FROM dray_workers WHERE id = :worker_id AND state IN ('active', 'draining'))
         AND NOT EXISTS (SELECT 1 FROM dray_queues WHERE name = :queue AND paused_at IS NOT NULL)
-        AND NOT EXISTS (SELECT 1 FROM dray_jobs WHERE state = 'parked' AND queue = :queue)
-        AND NOT EXISTS (SELECT 1 FROM dray_jobs WHERE state = 'queued' AND queue = :queue AND task < :task)
-        AND NOT EXISTS (SELECT 1 FROM dray_jobs WHERE state = 'queued' AND queue = :queue AND task > :task)
+        AND (SELECT min(task) FROM dray_jobs WHERE state = 'parked' AND queue = :queue) IS NULL
+        AND (SELECT min(task) FROM dray_jobs WHERE state = 'queued' AND queue = :queue AND task < :task) IS NULL
+        AND (SELECT min(task) FROM dray_jobs WHERE state = 'queued' AND queue = :queue AND task > :task) IS NULL
 ), picked AS MATERIALIZED (
     SELECT id FROM dray_jobs
     WHERE state = 'queued' AND queue = :queue AND task = :task AND (expires_at IS NULL OR expires_at > $now)

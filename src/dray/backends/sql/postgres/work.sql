@@ -154,17 +154,18 @@ SELECT
     ) END
 
 -- name: job_complete
--- rows: id, worker_id, claim, result, drops_args, started_age_us, finished_age_us
--- The happy end of attempts: as `job_settle`, without all that is about other ends.
+-- rows: id, claim, result, drops_args, started_age_us, finished_age_us
+-- The happy end of attempts: as `job_settle`, of one worker, without all that is about other ends.
 WITH given AS MATERIALIZED (
     SELECT r.*, m.now, m.now - r.started_age_us * interval '1 microsecond' AS started_at,
         m.now - r.finished_age_us * interval '1 microsecond' AS finished_at
-    FROM (SELECT $now AS now) AS m CROSS JOIN json_to_recordset(CAST(:rows AS json)) AS r(id uuid, worker_id uuid,
+    FROM (SELECT $now AS now) AS m CROSS JOIN json_to_recordset(CAST(:rows AS json)) AS r(id uuid,
         claim integer, result text, drops_args boolean, started_age_us bigint, finished_age_us bigint)
 ), locked AS MATERIALIZED (
     SELECT g.* FROM (SELECT * FROM given ORDER BY id) AS g CROSS JOIN LATERAL (
         SELECT 1 FROM dray_jobs AS j
-        WHERE j.id = g.id AND (j.worker_id, j.claim, j.state) IS NOT DISTINCT FROM (g.worker_id, g.claim, 'running')
+        WHERE j.id = g.id
+            AND (j.worker_id, j.claim, j.state) IS NOT DISTINCT FROM (CAST(:worker_id AS uuid), g.claim, 'running')
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS held
 )
