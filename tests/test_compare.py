@@ -142,4 +142,4 @@ def test_an_unknown_name_is_refused_with_the_known_ones(
     monkeypatch.setattr("sys.argv", ["compare", "--only", "unknown"])
     with pytest.raises(SystemExit):
         main()
-    assert "Celery, Dramatiq, Dray, GigQ" in capsys.readouterr().err
+    assert "Celery, DBOS, Dramatiq, Dray, GigQ" in capsys.readouterr().err
