@@ -88,7 +88,7 @@ bench: $(VENV)/ready  ## rates, latency, idle cost and depth beside raw loops, e
 	$(BIN)/python -m benchmarks.limits
 	$(BIN)/python -m benchmarks.worker
 
-# The peers are installed in an environment of their own, .venv-compare-VERSION; two of them need Python 3.12. Options:
+# The peers are installed in an environment of their own, .venv-compare-VERSION; three of them need Python 3.12. Options:
 # `make compare OPTIONS='--quick --only Huey'`.
 compare: $(VENV)/ready  ## rates and guarantees beside other job queues, installed on demand; about half an hour
 	$(BIN)/python -m benchmarks.compare $(OPTIONS)

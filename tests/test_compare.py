@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+from itertools import islice, pairwise
 from xml.etree import ElementTree
 
 import pytest
@@ -126,6 +127,22 @@ def test_every_entrant_has_a_module_and_pinned_versions() -> None:
     assert len({entrant.title for entrant in ENTRANTS}) == len(ENTRANTS)
 
 
+def pauses_of_a_round() -> list[float]:
+    """Loads the program of a round anew, as each of its processes does."""
+    program = importlib.reload(importlib.import_module("benchmarks.compare.peers.__main__"))
+    return list(islice(program.pauses_up_to(5.0), 12))
+
+
+def test_the_pauses_before_pick_ups_differ_between_rounds() -> None:
+    """Or all rounds of a queue that polls have the same times: its interval less the pause."""
+    assert pauses_of_a_round() != pauses_of_a_round()
+
+
+def test_a_dozen_pauses_are_spread_evenly() -> None:
+    pauses = sorted([0.0, *pauses_of_a_round(), 5.0])
+    assert max(after - before for before, after in pairwise(pauses)) < 1.0
+
+
 def test_only_takes_a_queue_or_a_store() -> None:
     assert {entrant.store for entrant in ENTRANTS if is_chosen(entrant, ["huey"])} == {
         "SQLite",
@@ -142,4 +159,4 @@ def test_an_unknown_name_is_refused_with_the_known_ones(
     monkeypatch.setattr("sys.argv", ["compare", "--only", "unknown"])
     with pytest.raises(SystemExit):
         main()
-    assert "Celery, Dramatiq, Dray, GigQ" in capsys.readouterr().err
+    assert "Celery, DBOS, Dramatiq, Dray, GigQ" in capsys.readouterr().err

@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=30_000, help="jobs of a drain and of a bulk enqueue (30,000)")
     parser.add_argument("--quick", action="store_true", help="300 jobs, one round: to see that it runs")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to (benchmarks/results)")
-    parser.add_argument("--python", help="the Python that all queues run on; litequeue and oban need 3.12")
+    parser.add_argument("--python", help="the Python that all queues run on; lilota, litequeue and oban need 3.12")
     given = parser.parse_args()
     size = _QUICK if given.quick else Size(given.jobs, min(given.jobs, 2_000), 200, drain_limit=20, pickup_limit=60)
     chosen = [entrant for entrant in ENTRANTS if is_chosen(entrant, given.only)]

@@ -32,6 +32,7 @@ class Entrant:
     settings: str
     guarantees: Guarantees
     pause: float = 0.06  # longest pause between two pick-ups, in seconds: the polling interval where it polls
+    drain_at_most: int = 1_000_000  # jobs of its drain: fewer for a queue that runs few within the time limit
 
     @property
     def title(self) -> str:
@@ -44,6 +45,17 @@ _HUEY = "huey==3.5.4"
 _DRAY = ("-e .[postgres]", _PSYCOPG)
 _DRAY_SETTINGS = "`dray worker`: 8 threads"
 _HUEY_SETTINGS = "`huey_consumer`: 8 threads"
+_DBOS = "dbos==3.4.0"
+# Without a limit of threads, DBOS starts the body of every job long before it can record an outcome, and the drain
+# would count jobs that are far from done.
+_DBOS_SETTINGS = "8 threads (`max_executor_threads`), polls every 1 s (default)"
+_DBOS_GUARANTEES = Guarantees(
+    "yes", "run again when a worker with its executor id starts (by default any), also when it still runs", "yes",
+    "at least once",
+)  # fmt: skip
+_LILOTA = "lilota==1.4.0"
+_LILOTA_SETTINGS = "`LilotaWorker`: one task at a time, polls 0.1 s after each, then up to every 5 s (default)"
+_LILOTA_GUARANTEES = Guarantees("yes", "run again after 20 to 30 s", "no", "at least once")
 _SNAPSHOTS = "no: Redis snapshots"
 _LOST = Guarantees(_SNAPSHOTS, "lost", "-", "at most once")
 
@@ -69,6 +81,14 @@ ENTRANTS = (
         Guarantees("yes", "lost", "-", "at most once"), pause=1.0,
     ),
     Entrant(
+        "DBOS", "SQLite", "with_dbos", (_DBOS, "pysqlite3-binary==0.5.4.post2"),
+        f"{_DBOS_SETTINGS}; on pysqlite3's SQLite 3.51 if Python's is older than 3.42", _DBOS_GUARANTEES, pause=1.0,
+    ),
+    Entrant(
+        "lilota", "SQLite", "with_lilota", (_LILOTA,), _LILOTA_SETTINGS, _LILOTA_GUARANTEES, pause=1.0,
+        drain_at_most=1_000,
+    ),
+    Entrant(
         "Dray", "PostgreSQL", "with_dray", _DRAY, _DRAY_SETTINGS,
         Guarantees("yes", "run again within 15 s", "yes", "at least once"),
     ),
@@ -89,6 +109,13 @@ ENTRANTS = (
     Entrant(
         "Huey", "PostgreSQL", "with_huey", (_HUEY, _PSYCOPG), _HUEY_SETTINGS,
         Guarantees("yes", "lost", "-", "at most once"),
+    ),
+    Entrant(
+        "DBOS", "PostgreSQL", "with_dbos", (_DBOS, _PSYCOPG), _DBOS_SETTINGS, _DBOS_GUARANTEES, pause=1.0,
+    ),
+    Entrant(
+        "lilota", "PostgreSQL", "with_lilota", (_LILOTA, _PSYCOPG), _LILOTA_SETTINGS, _LILOTA_GUARANTEES,
+        pause=1.0, drain_at_most=1_000,
     ),
     Entrant(
         "RQ", "Redis", "with_rq", ("rq==2.12.0", _REDIS), "`Worker`: a process forked for each job (default)",

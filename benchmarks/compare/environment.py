@@ -17,7 +17,7 @@ from benchmarks.compare.entrants import Entrant
 
 ROOT = Path(__file__).parents[2]
 _NEWEST = ("python3.14", "python3.13", "python3.12")
-_WANTED = (3, 12)  # litequeue and oban need it
+_WANTED = (3, 12)  # lilota, litequeue and oban need it
 _VERSIONS = """
 import importlib.metadata, json
 print(json.dumps({found.name.lower(): found.version for found in importlib.metadata.distributions()}))

@@ -1,7 +1,7 @@
 """The four measures of one queue in one round. Every process of a queue is a new one, and every database is empty.
 
 - enqueue: jobs enqueued one by one by one process.
-- bulk: the jobs of the drain, enqueued 1,000 in a call.
+- bulk: the jobs of the drain, enqueued 1,000 in a call or a transaction.
 - drain: one worker on these jobs, from the start of the first body to the start of the last, by the stamps that
   bodies write into shared memory. The start of the process does not count. It ends when all jobs have started or
   after a time limit; then those that have started count.
@@ -121,17 +121,18 @@ def measure(entrant: Entrant, python: str, store: Store, size: Size) -> Round:
 
     with place_for(size.singles + 1) as place:
         enqueue = size.singles / place.run("each", str(size.singles))
-    with place_for(size.jobs + 1) as place:
-        seconds = place.run("bulk", str(size.jobs))
+    jobs = min(size.jobs, entrant.drain_at_most)
+    with place_for(jobs + 1) as place:
+        seconds = place.run("bulk", str(jobs))
         if seconds is None:
-            place.run("each", str(size.jobs))
+            place.run("each", str(jobs))
         drained, drain = _drain(place, size)
     with place_for(size.samples + 100) as place, place.worker():
         found = place.run("pickup", str(size.samples), str(entrant.pause), str(size.pickup_limit))
     pickups = spread(found["from_return"])
     return Round(
         enqueue=enqueue,
-        bulk=None if seconds is None else size.jobs / seconds,
+        bulk=None if seconds is None else jobs / seconds,
         drain=drain,
         drained=drained,
         p50=max(0.0, pickups.p50),  # a body can start before the call returns

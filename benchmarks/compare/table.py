@@ -20,7 +20,7 @@ def _heading(report: Report) -> str:
         f"{report.machine}. Medians of {rounds}, with the lowest and the highest in brackets. A no-op with six"
         " arguments (117 bytes of JSON), one worker.\n\n"
         f"- enqueue: {report.singles:,} jobs, a call for each\n"
-        f"- bulk: {report.jobs:,} jobs, 1,000 in a call; - where the queue has none\n"
+        f"- bulk: {report.jobs:,} jobs, 1,000 in a call or a transaction; - where the queue has neither\n"
         f"- drain: {report.jobs:,} jobs, from the start of the first body to the start of the last\n"
         "- pick-up: from the return of the enqueue call to the start of the body, in an idle worker; between two jobs"
         " it is idle for up to 60 ms, or up to the polling interval of a queue that polls less often"

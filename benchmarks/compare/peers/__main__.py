@@ -12,6 +12,7 @@ import json
 import random
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -19,7 +20,8 @@ from benchmarks.compare.peers.work import Enqueue, Producer, started_at
 
 _PATIENCE = 60.0  # seconds until a job that has not started counts as lost
 _WARM_UP = 5
-_rng = random.Random(3)
+_GOLDEN_RATIO = 0.618034
+_SHORTEST_PAUSE = 0.005
 
 
 class Peer(Protocol):
@@ -45,11 +47,12 @@ def pickup(enqueue: Enqueue, samples: int, pause: float, limit: float) -> dict[s
         _wait(number)
     from_call: list[float] = []
     from_return: list[float] = []
+    pauses = pauses_up_to(pause)
     ends = time.monotonic() + limit
     for number in range(_WARM_UP, _WARM_UP + samples):
         if time.monotonic() > ends and from_call:
             break
-        time.sleep(_rng.uniform(0.005, pause))
+        time.sleep(next(pauses))
         called = time.monotonic_ns()
         enqueue([number])
         returned = time.monotonic_ns()
@@ -57,6 +60,18 @@ def pickup(enqueue: Enqueue, samples: int, pause: float, limit: float) -> dict[s
         from_call.append((began - called) / 1e6)
         from_return.append((began - returned) / 1e6)
     return {"from_call": from_call, "from_return": from_return}
+
+
+def pauses_up_to(longest: float) -> Iterator[float]:
+    """Spreads few pauses evenly, from another start in each round.
+
+    Where a queue polls, the pause decides how long the job waits: with the same pauses every round would measure the
+    same, and with a dozen random ones the rounds would differ by chance.
+    """
+    place = random.random()
+    while True:
+        yield _SHORTEST_PAUSE + place * (longest - _SHORTEST_PAUSE)
+        place = (place + _GOLDEN_RATIO) % 1
 
 
 def _wait(number: int) -> int:
