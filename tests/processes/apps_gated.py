@@ -61,9 +61,6 @@ def single(label: str, seconds: float, fails: int, ctx: dray.Context) -> None:
     _nap(label, "single", seconds, fails, ctx.attempt)
 
 
-app.queue("api", limit=3, rate="40/s")
-
-
 @app.task(queue="api", limit=2, max_attempts=MANY, max_crashes=MANY, retry=0.02)
 def call(label: str, seconds: float, fails: int, ctx: dray.Context) -> None:
     """Two at a time, and no more than three together with `ping`."""

@@ -134,6 +134,7 @@ def storm(fleet: Fleet) -> None:
     which each job takes the place of another."""
     rng = random.Random(16)
     numbers = itertools.count()
+    fleet.app.queue("api", limit=3, rate="40/s")
     queues = [["default", "api"] if number % 2 else ["single"] for number in range(PROCESSES)]
 
     def launch(number: int) -> Process:
@@ -166,9 +167,11 @@ def storm(fleet: Fleet) -> None:
 
     some = [cut_off(each, died_with(fleet), killed_at) for each in intervals(fleet, killed_at)]
     by_key = most_by_key(some)
-    assert (by_key.pop(""), by_key.pop("single")) == (4, 3)  # no more, and they ran at the same time
-    assert by_key.pop("call") == 2
-    assert by_key.pop("ping") <= 3 == most_at_once(each for each in some if each.key in {"call", "ping"})
+    assert by_key.pop("") == 4  # no more, and they ran at the same time
+    of_queue = most_at_once(each for each in some if each.key in {"call", "ping"})
+    found = by_key.pop("single"), by_key.pop("call"), by_key.pop("ping"), of_queue
+    assert all(most <= limit for most, limit in zip(found, (3, 2, 3, 3), strict=True)), found
+    assert not IS_LONG or found[::3] == (3, 3)
     claimed = sorted(entry.more for entry in fleet.ledger.entries() if entry.what == "claimed")
     assert most_in_a_window(claimed, SECOND) <= 40
     assert by_key == dict.fromkeys(KEYS, 1), (overlapping(some), killed_at)
