@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
+import time
 from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
@@ -95,11 +96,12 @@ def churning(url: str, tmp_path: Path) -> Generator[Fleet]:
 def test_nothing_is_reported_of_a_database_that_is_worked_on_whatever_happens(churning: Fleet) -> None:
     fleet, looks = churning, 0
     workers = [fleet.launch("tests.cli.churn", lease=2, concurrency=4) for _ in range(2)]
-    churner = fleet.run(["-m", "tests.cli.churn", "300"])
+    churner = fleet.fork(["-m", "tests.cli.churn", "200"])
     while churner.is_alive or looks < 3:
         found = audit(core_of(fleet.app).backend, chunk=random.choice([50, 1000]))
         assert found.holds, (found, fleet.describe())
         looks += 1
+        time.sleep(random.uniform(0, 0.05))
         if looks == 3:
             workers.pop().kill()
             workers.append(fleet.launch("tests.cli.churn", lease=2, concurrency=4))

@@ -216,7 +216,8 @@ class Player:
 
 def _left_on_screen(written: str) -> str:
     """What a terminal shows at the end: without progress bars that were drawn and removed."""
-    screen = pyte.Screen(400, 200)
+    # No higher than needed: to read 200 lines took longer than most commands.
+    screen = pyte.Screen(400, min(200, written.count("\n") + 1))
     pyte.Stream(screen).feed(written.replace("\n", "\r\n"))
     return "\n".join(line.rstrip() for line in screen.display).rstrip("\n")
 

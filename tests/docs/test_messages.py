@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -82,23 +83,30 @@ def _messages() -> Iterator[Message]:
                 yield Message(f"{file.relative_to(SOURCE)}:{node.lineno}", name, text)
 
 
-MESSAGES = list(_messages())
-TO_PROGRAMS = [each for each in MESSAGES if not each.place.startswith("web/")]  # not sentences of a page
+@cache
+def messages() -> list[Message]:
+    """Read when they are needed: every test process loads this file, and one runs its tests."""
+    return list(_messages())
+
+
+def to_programs() -> list[Message]:
+    """Those that are no sentences of a page."""
+    return [each for each in messages() if not each.place.startswith("web/")]
 
 
 def test_the_messages_are_found() -> None:
-    assert len(MESSAGES) > 300
+    assert len(messages()) > 300
 
 
 def test_no_message_blames_shouts_or_says_nothing() -> None:
-    assert [each for each in MESSAGES if UNKIND.search(each.text)] == []
+    assert [each for each in messages() if UNKIND.search(each.text)] == []
 
 
 def test_messages_are_one_sentence_that_other_text_can_stand_around() -> None:
     """No capital first, but for names; no full stop: a command puts `dray: ` before it, a log line more behind it."""
     odd = [
         each
-        for each in TO_PROGRAMS
+        for each in to_programs()
         if (each.text.endswith(".") or (each.text[0].isupper() and not each.text.startswith(NAMES)))
     ]
     assert odd == []
@@ -112,7 +120,7 @@ def test_every_message_to_programs_says_what_to_do_or_what_would_be_right() -> N
     """Those between Dray's own processes, and of values by their place, are for other tests."""
     lacking = [
         each
-        for each in TO_PROGRAMS
+        for each in to_programs()
         if each.kind in {*OURS, "Failure"} - {"PayloadError"} and not _says_what_to_do(each.text)
     ]
     assert lacking == []

@@ -24,8 +24,10 @@ def fleet(url: str, tmp_path: Path) -> Generator[Fleet]:
 
 
 @pytest.fixture(scope="session")
-def places(tmp_path_factory: pytest.TempPathFactory, postgres_server: str, schemas: Schemas) -> Places:
-    return Places(tmp_path_factory.mktemp("places"), postgres_server, schemas)
+def places(
+    tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path, postgres_server: str, schemas: Schemas
+) -> Places:
+    return Places(tmp_path_factory.mktemp("places"), sqlite_template, postgres_server, schemas)
 
 
 @pytest.fixture

@@ -127,6 +127,7 @@ class Fleet:
         self.is_sqlite = url.startswith("sqlite")
         self.processes: list[Process] = []
         self._mark = secrets.token_hex(8)
+        self._older = set(_all_pids())  # none of them is ours: to look at each took 10 ms
         self._found_left: list[int] = []
         self._prompt: psycopg.Connection[Any] | None = None
         self._prompt_lock = threading.Lock()
@@ -231,7 +232,9 @@ class Fleet:
     def left(self) -> list[int]:
         """Every living process of this fleet that is none of those it has started itself."""
         own = {process.pid for process in self.processes if process.is_alive}
-        return [pid for pid in _all_pids() if pid not in own and _is_marked(pid, self._mark)]
+        pids = set(_all_pids())
+        self._older &= pids  # the number of one that has ended may be given to one of ours
+        return [pid for pid in sorted(pids - own - self._older) if _is_marked(pid, self._mark)]
 
     def is_alone(self) -> bool:
         """Whether none is left. While one is that was found before, no other is looked for: there are hundreds of

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import shutil
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -29,8 +30,9 @@ _AT_ONCE = 5  # of a file; with all of them, and four files at once, two cores t
 class Places:
     """Makes fleets, and servers that may be harmed."""
 
-    def __init__(self, folder: Path, postgres_server: str, schemas: Schemas) -> None:
+    def __init__(self, folder: Path, template: Path, postgres_server: str, schemas: Schemas) -> None:
         self._folder = folder
+        self._template = template  # a SQLite file with empty tables
         self._server = postgres_server
         self._schemas = schemas
         self._lock = threading.Lock()
@@ -38,6 +40,7 @@ class Places:
     @contextmanager
     def sqlite(self) -> Generator[Fleet]:
         folder = self._new_folder()
+        shutil.copy(self._template, folder / "jobs.db")
         with _closing(Fleet(f"sqlite:///{folder / 'jobs.db'}", folder / "fleet")) as fleet:
             yield fleet
 

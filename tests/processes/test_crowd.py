@@ -9,7 +9,7 @@ from collections import Counter
 from tests.processes.harness import Fleet
 
 CROWD = 32
-SECONDS = float(os.environ.get("DRAY_SOAK_SECONDS", "3"))
+SECONDS = float(os.environ.get("DRAY_SOAK_SECONDS", "1.5"))
 
 
 def test_thirty_two_processes_enqueue_and_work_on_one_file(sqlite_yard: Fleet) -> None:

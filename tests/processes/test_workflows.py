@@ -15,11 +15,11 @@ from dray.model.job import FINAL
 from tests.processes import apps
 from tests.processes.harness import Fleet, Process, side_by_side
 
-WIDTH = int(os.environ.get("DRAY_SOAK_STEPS", "400"))
+WIDTH = int(os.environ.get("DRAY_SOAK_STEPS", "200"))
 KILLS = 6 if WIDTH < 1_000 else 40
 BOUND = 60.0 + WIDTH / 50
 LEASE = 1.0
-NAP = 0.15 if WIDTH < 1_000 else 0.02
+NAP = 0.3 if WIDTH < 1_000 else 0.02
 
 
 def test_the_last_step_runs_once_after_all_others_though_workers_are_killed(fleets: list[Fleet]) -> None:
@@ -37,7 +37,7 @@ def fan_out_and_in(fleet: Fleet) -> None:
         if kills < KILLS and run.progress.done > kills * WIDTH / KILLS:
             kills += 1
             replace_one(fleet, workers, rng)
-        time.sleep(0.02)
+        time.sleep(0.05)
 
     assert run.state == "completed", run.counts
     assert kills >= KILLS / 2

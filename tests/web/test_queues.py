@@ -11,6 +11,7 @@ from dray.app_interface import core_of
 from dray.instants import MINUTE
 from dray.model.action import By
 from dray.model.limit import bounds_of
+from dray.model.new_job import NewJob
 from dray.model.rollup import Part, Tally, floor
 from dray.ops import acting
 from tests.web.browsing import Visitor
@@ -214,8 +215,8 @@ def test_no_queue_is_forgotten_among_thousands(
     app: App, visitor: Visitor, visitor_as: Callable[..., Visitor]
 ) -> None:
     # It is not among the first thousand by name, and neither are those that have jobs.
-    for n in range(1_050):
-        app.enqueue("send", {}, queue=f"busy-{n:04}")
+    core = core_of(app)
+    core.backend.jobs.enqueue([NewJob(id=core.new_id(), task="send", queue=f"busy-{n:04}") for n in range(1_050)])
     app.pause("tenant-1900")
 
     assert "Queue tenant-1900 has been paused" in visitor.words("/")

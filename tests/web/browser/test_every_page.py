@@ -70,7 +70,10 @@ def looked_at(page: Page) -> list[str]:
     wrong = list[str]()
     if (headings := page.locator("h1").count()) != 1:
         wrong.append(f"{headings} h1")
-    for (theme, width), rules in LOOKS.items():
+    looks = [*LOOKS.items()]
+    if page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches"):  # it was loaded as the last page was left
+        looks.reverse()
+    for (theme, width), rules in looks:
         page.emulate_media(color_scheme=theme)
         page.set_viewport_size({"width": width, "height": 900})
         sideways = [f"sideways: {each}" for each in overflow(page)]
