@@ -93,10 +93,11 @@ bench: $(VENV)/ready  ## rates, latency, idle cost and depth beside raw loops, e
 compare: $(VENV)/ready  ## rates and guarantees beside other job queues, installed on demand; about half an hour
 	$(BIN)/python -m benchmarks.compare $(OPTIONS)
 
-soak: $(VENV)/ready tools  ## 100,000 steps of the state machine, 20,000 interrupts, every fault; a crowd, storms of kills, schedules, 10,000 steps
+soak: $(VENV)/ready tools  ## 100,000 steps of the state machine, 1,000 graphs, races and forks, 20,000 interrupts, every fault; a crowd, storms of kills, schedules, 10,000 steps
 	DRAY_SOAK_INTERRUPTS=5040 $(BIN)/python -m pytest -s -p no:randomly tests/interrupts
 	DRAY_SOAK_FAULTS=1000000 $(BIN)/python -m pytest -s -p no:randomly tests/faults
 	DRAY_SOAK_STEPS=100000 $(BIN)/python -m pytest -s -p no:randomly tests/backends/test_machine.py
+	DRAY_SOAK_ROUNDS=1000 DRAY_SOAK_JOBS=100000 $(BIN)/python -m pytest $(addprefix tests/backends/test_,graphs.py graph_races.py causes.py fork.py)
 	DRAY_SOAK_SECONDS=30 $(BIN)/python -m pytest -s tests/processes/test_crowd.py tests/processes/test_killed.py -k "thirty_two or storm"
 	DRAY_SOAK_SECONDS=60 $(BIN)/python -m pytest -s tests/processes/test_schedules.py tests/processes/test_limits.py
 	DRAY_SOAK_STEPS=10000 $(BIN)/python -m pytest -s tests/processes/test_workflows.py

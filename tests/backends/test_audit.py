@@ -415,6 +415,11 @@ def broken(backend: Backend) -> list[tuple[str, int, tuple[str, ...]]]:
     return [(each.rule, each.count, each.ids) for each in audit(backend, patience=0).broken]
 
 
+def broken_rates(backend: Backend) -> list[tuple[Any, ...]]:
+    """That part of an audit alone, for tests that look at hundreds of moments: all of it takes ten times as long."""
+    return backend.audit._read("audit_rates", limit=1)
+
+
 @pytest.mark.parametrize("case", BREAKS)
 def test_a_broken_rule_is_the_one_that_is_reported(world: World, url: str, case: str) -> None:
     break_and_see(world, url, BREAKS[case])
@@ -515,8 +520,9 @@ def test_a_rate_that_was_lowered_is_not_broken_by_what_started_before_nor_by_the
         world.backend.limits.say("task", "task", Source.DECLARED, bounds_of("task", {kind: rate}))
         for _ in range(130):
             world.claim(worker, 5)
-            alarms += broken(world.backend)
+            alarms += broken_rates(world.backend)
             world.clock.advance(SECOND // 100)
+        alarms += broken(world.backend)
 
     assert alarms == []
     assert world.claim(worker, 5) == []  # 3, 1, 2 and the rest
@@ -530,12 +536,13 @@ def test_starts_that_lie_ahead_of_a_clock_that_was_set_back_do_not_break_a_rate(
     alarms: list[Any] = []
     for step in range(400):
         world.claim(worker, 5)
-        alarms += broken(world.backend)
+        alarms += broken_rates(world.backend)
         world.clock.advance(SECOND // 100)
         if step in {60, 180}:
+            alarms += broken(world.backend)
             world.clock.step(-SECOND if step == 60 else -3 * SECOND // 2)
 
-    assert alarms == []
+    assert [*alarms, *broken(world.backend)] == []
 
 
 def test_a_job_that_is_about_to_be_taken_back_is_given_time(world: World, url: str) -> None:

@@ -6,6 +6,7 @@ and let another overtake it. A user's own connection keeps its transaction open 
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -33,7 +34,7 @@ from tests.backends.world import World
 
 T = TypeVar("T")
 
-ROUNDS = 200
+ROUNDS = int(os.environ.get("DRAY_SOAK_ROUNDS", "60"))
 PROMPT = 3.0  # seconds; a blocked call waits for a commit that comes only afterwards
 
 

@@ -7,6 +7,7 @@ and its parents' outcomes require, and the rest can always be retried and comple
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ from tests.backends.world import World
 RUNS = {"complete": "completed", "fail": "failed(error)", "crash": "failed(crashed)", "stop": "cancelled(user)"}
 NEVER = {"cancel": "cancelled(user)", "expire": "cancelled(expired)"}
 EVERYTHING = Retention(0, 0, 0)
+GRAPHS = int(os.environ.get("DRAY_SOAK_ROUNDS", "40"))
 
 property_of_both_databases = settings(
     deadline=None,
@@ -257,7 +259,7 @@ def emptied(world: World, url: str) -> Generator[World]:
 
 
 @given(plan=plans, seed=st.integers(0, 1 << 16))
-@settings(property_of_both_databases, max_examples=60)
+@settings(property_of_both_databases, max_examples=GRAPHS)
 def test_every_graph_ends_as_its_policies_say_and_can_be_completed_later(
     world: World, url: str, plan: list[Node], seed: int
 ) -> None:

@@ -37,6 +37,7 @@ from tests.manual_clock import ManualClock
 from tests.stale_gate import STALE
 
 PATIENCE = 30  # seconds for what another thread does at once
+JOBS = 120
 
 
 @pytest.fixture
@@ -166,7 +167,7 @@ def test_with_what_was_counted_before_the_lock_both_take_it(
 def test_two_workers_are_never_over_and_lose_nothing(worlds: list[World], rule: dict[str, int]) -> None:
     """Each claims and completes as fast as it can. A body lasts from the answer to its claim until it is settled."""
     limit(worlds[0], **rule)
-    for n in range(120):
+    for n in range(JOBS):
         worlds[0].enqueue(key="abc"[n % 3], priority=n % 2)
     lock, bodies, most = threading.Lock(), Counter[str](), Counter[str]()
 
@@ -191,7 +192,7 @@ def test_two_workers_are_never_over_and_lose_nothing(worlds: list[World], rule: 
     with ThreadPoolExecutor(2) as threads:
         done = list(threads.map(work, worlds))
 
-    assert sum(done) == 120
+    assert sum(done) == JOBS
     assert most["all"] <= rule.get("limit", 6)
     assert all(n <= rule.get("key_limit", 6) for name, n in most.items() if name != "all")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -16,23 +17,33 @@ from dray.model.job import Claim, Demand
 from dray.model.worker import NewWorker
 from dray.task.task import Task
 from tests import verbs
+from tests.backends import beside
 
 WIDTH = 10_000
 NOTHING = Demand((), (), 0)
+_SESSIONS = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'"
+
+
+def processor_seconds(url: str) -> float:
+    """Of this process and of the sessions at the server that it uses: other load does not add to them."""
+    if url.startswith("sqlite:"):
+        return time.process_time()
+    used = [Path(f"/proc/{pid}/schedstat").read_text().split()[0] for (pid,) in beside.rows(url, _SESSIONS)]
+    return time.process_time() + sum(map(int, used)) / 1e9
 
 
 class Wide:
     """A step that 10,000 others wait for, one that waits for all of those, and a worker driven by hand."""
 
-    def __init__(self, app: App, task: Task[..., Any]) -> None:
-        self.app = app
+    def __init__(self, app: App, url: str, task: Task[..., Any]) -> None:
+        self.app, self.url = app, url
         workflow = app.workflow("wide")
         first = workflow.add(task, step="first")
         children = [workflow.add(task.using(queue="many"), after=first) for _ in range(WIDTH)]
         workflow.add(task.using(queue="last"), after=children, step="last")
-        began = time.monotonic()
+        began = processor_seconds(url)
         self.run = workflow.enqueue()
-        self.enqueued_in = time.monotonic() - began
+        self.enqueued_in = processor_seconds(url) - began
         self.worker = core_of(app).new_id()
         new = NewWorker(id=self.worker, name="w", host="here", pid=1, boot=core_of(app).clock.boot)
         core_of(app).backend.workers.register(new, 600_000_000)
@@ -42,11 +53,11 @@ class Wide:
 
     def settle(self, claims: list[Claim]) -> tuple[float, bool]:
         """Returns how long it took, and whether fan-out is still pending."""
-        began = time.monotonic()
+        began = processor_seconds(self.url)
         now = core_of(self.app).clock.steady()
         ends = [model.completed(claim, now, now) for claim in claims]
         answer = core_of(self.app).backend.work.exchange(self.worker, ends, NOTHING)
-        return time.monotonic() - began, answer.fan_out.left
+        return processor_seconds(self.url) - began, answer.fan_out.left
 
 
 @pytest.fixture
@@ -61,7 +72,7 @@ def app(url: str) -> Generator[App]:
 
 
 class Times(NamedTuple):
-    """In seconds."""
+    """In seconds of processor time."""
 
     enqueue: float
     parent: float  # settle of the step that 10,000 wait for
@@ -72,19 +83,11 @@ class Times(NamedTuple):
         return self.enqueue < 20 and self.parent < 0.5 and self.longest < 2
 
 
-def test_the_settle_of_a_parent_of_10_000_is_short_and_the_last_of_them_frees_their_child(app: App) -> None:
-    """The targets are 2 s and 50 ms on a quiet machine. On a busy one the bounds still tell a chunk from everything.
-
-    Other load only adds to the time: it is enough if one of three runs is within the bounds.
-    """
-    found: list[Times] = []
-    while not any(times.are_short for times in found) and len(found) < 3:
-        found.append(measured(Wide(app, core_of(app).registry.get("step"))))
-        times = found[-1]
-        print(
-            f"{WIDTH:,} steps enqueued in {times.enqueue:.2f} s; their parent settled in {times.parent * 1000:.0f} ms"
-        )
-    assert any(times.are_short for times in found), found
+def test_the_settle_of_a_parent_of_10_000_is_short_and_the_last_of_them_frees_their_child(app: App, url: str) -> None:
+    """The targets are 2 s and 50 ms. On a busy machine, too, the bounds tell a chunk from everything."""
+    times = measured(Wide(app, url, core_of(app).registry.get("step")))
+    print(f"{WIDTH:,} steps enqueued in {times.enqueue:.2f} s; their parent settled in {times.parent * 1000:.0f} ms")
+    assert times.are_short, times
 
 
 def measured(wide: Wide) -> Times:

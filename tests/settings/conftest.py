@@ -15,7 +15,7 @@ from dray.app_interface import core_of
 from dray.backends import Backend, open_backend
 from dray.clock import Ids
 from dray.ops.audit import audit
-from tests.backends import test_graph_races
+from tests.backends import test_graph_races, test_limits, test_limits_races
 from tests.backends.world import World
 from tests.conftest import WarmConnections
 from tests.manual_clock import ManualClock
@@ -74,8 +74,10 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 @pytest.fixture(autouse=True)
 def fewer_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer rounds where chance decides the order: the main suite runs more."""
+    """Fewer rounds where chance decides the order, or where each is like the others: the main suite runs more."""
     monkeypatch.setattr(test_graph_races, "ROUNDS", 20)
+    monkeypatch.setattr(test_limits_races, "JOBS", 36)
+    monkeypatch.setattr(test_limits, "PERIODS", 2)
 
 
 @pytest.fixture

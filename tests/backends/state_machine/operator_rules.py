@@ -114,6 +114,10 @@ class OperatorRules(Comparer):
         rules = self.reference.limits_all()
         rule = rules[n % len(rules)]
         self.ask("limits.say", rule.scope, rule.name, rule.source, {})
+        self.tend_limits()
+
+    @rule()
+    def tend_limits(self) -> None:
         self.ask("limits.prune_starts", 1000)
         self.ask("limits.park", 1000)
 
@@ -174,13 +178,20 @@ class OperatorRules(Comparer):
             self.ask("schedules.change", stored, replace(stored, every_us=every_us, next_at=next_at))
 
     @rule(
-        verb=st.sampled_from(("schedules.pause", "schedules.resume", "schedules.delete")),
-        name=st.sampled_from((*SCHEDULES, "unknown")),
+        changes=st.lists(
+            st.tuples(
+                st.sampled_from(("schedules.pause", "schedules.resume", "schedules.delete")),
+                st.sampled_from((*SCHEDULES, "unknown")),
+            ),
+            min_size=1,
+            max_size=4,
+        ),
         next_us=st.sampled_from((None, 0, SECOND)),
     )
-    def change_schedule(self, verb: str, name: str, next_us: int | None) -> None:
+    def change_schedules(self, changes: list[tuple[str, str]], next_us: int | None) -> None:
         next_at = None if next_us is None else self.clock.now() + next_us
-        self.ask(verb, name, *([next_at] if verb == "schedules.resume" else []))
+        for verb, name in changes:
+            self.ask(verb, name, *([next_at] if verb == "schedules.resume" else []))
 
     # Reads
 
