@@ -27,7 +27,7 @@ from tests.backends.processes import (
 )
 from tests.polling import pause
 
-FORKS = int(os.environ.get("DRAY_SOAK_ROUNDS", "400"))
+FORKS = int(os.environ.get("DRAY_SOAK_ROUNDS", "1000"))
 
 
 def is_whole(url: str) -> bool:
@@ -54,7 +54,7 @@ def test_a_forked_pool_enqueues_through_its_parents_backend(url: str) -> None:
     assert is_whole(url)
 
 
-def test_hundreds_of_forks_amid_writes_lose_no_job(tmp_path: Path) -> None:
+def test_a_thousand_forks_amid_writes_lose_no_job(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
 
     acknowledged = ask(fork_many, str(path), FORKS, 20, is_fresh=True)  # a smaller process forks in less time

@@ -30,9 +30,9 @@ from tests.backends.state_machine.operator_rules import OperatorRules
 from tests.backends.state_machine.sides import Sides
 from tests.backends.state_machine.work_rules import WorkRules
 
-STEPS = int(os.environ.get("DRAY_SOAK_STEPS", "1000"))  # that changed a row
-CALLS = 5  # of every verb, at least
-PATIENCE_S = max(300, STEPS / 10)  # it takes 15 s on a quiet machine
+STEPS = int(os.environ.get("DRAY_SOAK_STEPS", "2000"))  # that changed a row
+CALLS = 20  # of every verb, at least
+PATIENCE_S = max(300, STEPS / 10)  # it takes 30 s on a quiet machine
 
 
 class Machine(WorkRules, OperatorRules):

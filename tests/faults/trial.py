@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tests.faults.count import Count, Fault, Figures
 
 ALL = 1_000_000
-RUNS = int(os.environ.get("DRAY_SOAK_FAULTS", "6"))  # of an operation, if there are as many; ALL of them in a soak
+RUNS = int(os.environ.get("DRAY_SOAK_FAULTS", "8"))  # of an operation, if there are as many; ALL of them in a soak
 _SHOWN = 6
 
 

@@ -31,7 +31,7 @@ from tests.processes.harness import until
 
 pytestmark = pytest.mark.usefixtures("cold")
 
-HITS = int(os.environ.get("DRAY_SOAK_INTERRUPTS", "168"))
+HITS = int(os.environ.get("DRAY_SOAK_INTERRUPTS", "252"))
 PATIENCE = 10.0
 
 
