@@ -180,6 +180,24 @@ def test_a_job_whose_claim_was_never_answered_is_announced_when_it_is_given_back
     assert queues == {ALL_QUEUES}
 
 
+def test_the_room_of_a_job_is_announced_unless_another_has_taken_it_in_the_same_transaction() -> None:
+    in_flight = InFlight()
+    ended = [execution(number) for number in range(3)]
+    for each, key in zip(ended, (None, "a", "b"), strict=True):
+        each.claim = each.claim._replace(held=True, key=key)
+    in_flight.take(ended)
+    taken = [each.claim._replace(id=f"after {each.claim.id}") for each in ended[:2]]
+
+    def queues_after(*settled: Execution) -> set[str]:
+        batch = [completed(each.claim, 1, 2) for each in settled]
+        for each, settlement in zip(settled, batch, strict=True):
+            in_flight.end(each, settlement)
+        return in_flight.written(batch, NONE, taken)[1]
+
+    assert queues_after(*ended[:2]) == set()
+    assert queues_after(ended[2]) == {ended[2].claim.queue}, "those were jobs of other keys"
+
+
 # Bounded
 
 

@@ -356,7 +356,7 @@ class Engine:
         self._outage.eases()
         self._in_flight.has_written = True
         self._notes.keep(answer.late)
-        any_final, queues = self._in_flight.written(batch, answer.settled)
+        any_final, queues = self._in_flight.written(batch, answer.settled, answer.claims)
         if self._events is not None:
             self._events.settled(batch, answer.settled)
         if answer.fan_out.left:

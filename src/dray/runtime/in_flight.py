@@ -6,11 +6,12 @@ doubt: if it cannot be written, another worker has the job.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from dray.log import log
-from dray.model.job import ALL_QUEUES, FINAL, Held, Reason, State
+from dray.model.job import ALL_QUEUES, FINAL, Claim, Held, Reason, State
 from dray.model.new_job import NewJob
 from dray.model.settlement import Settled, Settlement, released, snoozed, unstorable
 from dray.runtime import outcome
@@ -164,25 +165,27 @@ class InFlight:
         self.outcomes[settlement.id] = outcome.ungrown(execution, settlement, error)
 
     def written(
-        self, batch: Sequence[Settlement], settled: Settled, *, is_left: bool = False
+        self, batch: Sequence[Settlement], settled: Settled, claims: Sequence[Claim] = (), *, is_left: bool = False
     ) -> tuple[bool, set[str]]:
         """A batch was written as `settled` says. Returns whether a job has ended, and queues that have ready jobs.
 
-        `is_left`: it was left for the workers that take its jobs back.
+        `claims`: what was claimed in the same transaction, and may have taken the room of what ended. `is_left`: it
+        was left for the workers that take its jobs back.
         """
         locked, stale, already = set(settled.locked), set(settled.stale), set(settled.already)
         changed = {*settled.refused, *settled.cancelled}
         ends: list[End] = []
         any_final = False
         queues: set[str] = set()
+        freed: list[Claim] = []
         lost: list[str] = []
         for settlement in batch:
             if settlement.id in locked:
                 continue  # another transaction has locked the row: tried again with the next batch
             del self.outcomes[settlement.id]
             execution = self.held.pop(settlement.id, None)
-            if execution is not None and settlement.id not in stale:
-                queues |= execution.claim.gives_room_to
+            if execution is not None and execution.claim.held and settlement.id not in stale:
+                freed.append(execution.claim)
             if settlement.id in changed:
                 settlement = _as_written(settlement, settled)  # noqa: PLW2901 - the rest is about what is stored
             if settlement.id in stale:
@@ -207,7 +210,7 @@ class InFlight:
         _say_lost("their outcomes change nothing", lost)
         if ends and not is_left:
             self._tell(ends)
-        return any_final, queues
+        return any_final, queues | _with_room(freed, claims)
 
     def find(self, row: Held) -> Execution | None:
         """The body that a running row stands for."""
@@ -249,6 +252,16 @@ class InFlight:
             self.outcomes.pop(execution.claim.id, None)
             self.lost.append(execution)
         return executions
+
+
+def _with_room(freed: Sequence[Claim], claims: Sequence[Claim]) -> set[str]:
+    """The queues in which jobs may have waited for the end of these. Not where another has taken the room in the same
+    transaction: workers would look for nothing."""
+    if not freed:
+        return set()
+    taken = Counter((claim.task, claim.queue, claim.key) for claim in claims if claim.held)
+    left = Counter((claim.task, claim.queue, claim.key) for claim in freed) - taken
+    return {queue for claim in freed if left[claim.task, claim.queue, claim.key] for queue in claim.gives_room_to}
 
 
 def _as_written(settlement: Settlement, settled: Settled) -> Settlement:
