@@ -14,7 +14,6 @@ from collections.abc import Generator
 from contextlib import closing, suppress
 from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import hypothesis
@@ -23,9 +22,8 @@ import pytest
 
 from dray.address import PostgresAddress, parse_address
 from dray.backends import Backend, open_backend
-from dray.backends.postgres import PostgresDatabase, listen
+from dray.backends.postgres import PostgresDatabase
 from dray.backends.postgres.connect import Connector, OwnConnection
-from dray.backends.postgres.listen import PostgresWatch
 from dray.backends.postgres.pool import Pool
 from dray.clock import Ids
 from tests.manual_clock import ManualClock
@@ -152,63 +150,6 @@ def postgres_url(postgres_server: str) -> Generator[str]:
         connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE'.encode())
 
 
-class WarmListeners:
-    """Connections on which watches have listened, for later ones: half of all that the tests opened."""
-
-    _MOST = 8  # in a test process
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._pid = os.getpid()
-        self._servers: set[str] = set()
-        self._idle: list[tuple[str, psycopg.Connection[Any]]] = []
-
-    def share(self, server: str) -> None:
-        address = parse_address(server)
-        assert isinstance(address, PostgresAddress)
-        self._servers.add(address.conninfo)
-
-    def connect(self, conninfo: str, **options: Any) -> psycopg.Connection[Any]:
-        while self._pid == os.getpid():
-            with self._lock:
-                found = next((each for each in self._idle if each[0] == conninfo), None)
-                if found is None:
-                    break
-                self._idle.remove(found)
-            if not (found[1].closed or select.select([found[1]], [], [], 0)[0]):
-                return found[1]
-            found[1].close()
-        return psycopg.connect(conninfo, **options)
-
-    def keep(self, watch: PostgresWatch) -> None:
-        """Takes over the connection of a watch that is being closed, with nothing left of what it listened for."""
-        if self._pid != os.getpid() or watch._conninfo not in self._servers:
-            return
-        with watch._lock:
-            connection, watch._connection = watch._connection, None
-        if connection is None or connection.closed:
-            return
-        try:
-            connection.execute("DISCARD ALL")  # its lock too, and its settings
-        except psycopg.Error:
-            connection.close()
-            return
-        connection._notify_handlers.clear()
-        if (untold := connection._notifies_backlog) is not None:
-            untold.clear()
-        with self._lock:
-            self._idle.append((watch._conninfo, connection))
-            surplus = self._idle.pop(0)[1] if len(self._idle) > self._MOST else None
-        if surplus is not None:
-            surplus.close()
-
-    def close(self) -> None:
-        with self._lock:
-            for _, connection in self._idle:
-                connection.close()
-            self._idle.clear()
-
-
 class WarmConnections:
     """Dray's connections to PostgreSQL that later tests in the same schema use: a new one costs the server 6 ms.
 
@@ -222,14 +163,12 @@ class WarmConnections:
         self._pid = os.getpid()
         self._places: set[str] = set()
         self._idle: dict[tuple[str, float], list[OwnConnection]] = {}  # by place and patience; used last, comes last
-        self.listeners = WarmListeners()
 
     def share(self, url: str) -> None:
         """From now on the connections to this address are kept."""
         address = parse_address(url)
         assert isinstance(address, PostgresAddress)
         self._places.add(address.place)
-        self.listeners.share(url)
 
     def take(self, connector: Connector) -> OwnConnection | None:
         if self._pid != os.getpid():  # a fork: they are its parent's
@@ -262,7 +201,6 @@ class WarmConnections:
             for connection in itertools.chain(*self._idle.values()):
                 connection.close()
             self._idle.clear()
-        self.listeners.close()
 
 
 def _is_as_new(connection: OwnConnection) -> bool:
@@ -270,7 +208,7 @@ def _is_as_new(connection: OwnConnection) -> bool:
     return not (connection.closed or select.select([connection], [], [], 0)[0]) and bool(connection.prepare_threshold)
 
 
-_connect, _close, _close_watch = Connector.connect, PostgresDatabase.close, PostgresWatch.close
+_connect, _close = Connector.connect, PostgresDatabase.close
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -283,15 +221,9 @@ def warm() -> Generator[WarmConnections]:
         made.keep(database._pool)
         _close(database)
 
-    def keep_and_close_watch(watch: PostgresWatch) -> None:
-        made.listeners.keep(watch)
-        _close_watch(watch)
-
     with closing(WarmConnections()) as made, pytest.MonkeyPatch.context() as patch:
         patch.setattr(Connector, "connect", connect_or_take)
         patch.setattr(PostgresDatabase, "close", keep_and_close)
-        patch.setattr(listen, "psycopg", SimpleNamespace(**{**vars(psycopg), "connect": made.listeners.connect}))
-        patch.setattr(PostgresWatch, "close", keep_and_close_watch)
         yield made
     close_prompts()
 
@@ -301,8 +233,6 @@ def cold(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections are opened and closed as they are by users: for tests about what calls leave behind."""
     monkeypatch.setattr(Connector, "connect", _connect)
     monkeypatch.setattr(PostgresDatabase, "close", _close)
-    monkeypatch.setattr(listen, "psycopg", psycopg)
-    monkeypatch.setattr(PostgresWatch, "close", _close_watch)
 
 
 @pytest.fixture(scope="session")

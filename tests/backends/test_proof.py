@@ -21,8 +21,6 @@ from tests.backends.processes import Process, enqueue
 from tests.backends.world import LEASE_US, World
 from tests.manual_clock import ManualClock
 
-pytestmark = pytest.mark.usefixtures("cold")  # about the connections themselves
-
 NOBODY_IS_DEAD = Judgement([], [], [], None, has_orphans=False, clock_at=0)
 
 

@@ -28,8 +28,6 @@ from dray.backends.watch import Watch, rest
 from dray.errors import ConfigError, StorageError, StorageUnavailable
 from tests.backends.processes import ROOT
 
-pytestmark = pytest.mark.usefixtures("cold")  # about the connections themselves
-
 UNAIDED = 6.0  # seconds; much longer than any wake-up takes on a busy machine
 WORKER = "018f0000-0000-7000-8000-000000000001"
 
