@@ -243,8 +243,9 @@ def test_workers_that_swap_what_has_ended_are_never_over_and_lose_nothing(worlds
             ended = [completed(claim, now, now, None) for claim in claims]
             count(-len(ended))
             answer = world.backend.work.exchange(worker, ended, Demand(("default",), ("task",), max(1, len(ended))))
-            assert not answer.settled.locked
-            done, claims = done + len(ended), answer.claims
+            # A claim of the other may have locked a row that it found ready, and that was taken since then.
+            locked = [claim for claim in claims if claim.id in answer.settled.locked]
+            done, claims = done + len(ended) - len(locked), [*locked, *answer.claims]
             count(len(claims))
         return done
 
