@@ -72,6 +72,24 @@ def test_the_rates_in_the_readme_and_the_docs_are_those_that_were_measured() -> 
             assert rate in text_of(page)
 
 
+def test_the_rates_beside_other_queues_are_those_of_the_run_that_is_kept() -> None:
+    kept = re.findall(
+        r"^\| (.+?) [\d.]+, (\w+) \| ([\d,]+) \| \S+ \| ([\d,.]+) \|", text_of("benchmarks/results/compare.md"), re.M
+    )
+    found = {(name, store): (one, drain) for name, store, one, drain in kept}
+    stores = {"PG": "PostgreSQL", "": ""}
+    table = text_of("README.md").partition("Beside the others")[2].partition("\n\n`make bench`")[0]
+    names, _, one, drain, _ = (row.strip("| ").split(" | ") for row in re.findall(r"^\|.+", table, re.M))
+
+    for place, title in enumerate(names):
+        name, _, store = title.partition(", ")
+        rates = [
+            value for key, value in found.items() if key[0] == name and key[1].startswith(stores.get(store, store))
+        ]
+        drained = float(rates[0][1].replace(",", ""))
+        assert (one[place + 1], drain[place + 1]) == (rates[0][0], f"{drained:,.0f}"), title
+
+
 def test_the_comparison_says_what_the_benchmark_knows_of_each_queue() -> None:
     table = text_of("README.md").partition("## Compared with other queues")[2].partition("\nSpeed")[0]
     rows = {
