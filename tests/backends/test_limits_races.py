@@ -23,7 +23,7 @@ from dray.backends.postgres.session import LIMIT_SPACE, PAUSE_SPACE, PostgresSes
 from dray.backends.statements import Statement
 from dray.backends.store import limits, turns
 from dray.backends.store.gate import Gate
-from dray.backends.store.work import Exchange
+from dray.backends.store.work import Exchange, Notes, Report
 from dray.clock import Ids
 from dray.errors import StorageLocked
 from dray.instants import MINUTE, SECOND
@@ -197,12 +197,17 @@ def test_two_workers_are_never_over_and_lose_nothing(worlds: list[World], rule: 
     assert all(n <= rule.get("key_limit", 6) for name, n in most.items() if name != "all")
 
 
-def test_a_job_that_had_ended_before_leaves_its_room_only_once(worlds: list[World]) -> None:
-    """One that its body has completed in its own transaction: another worker is about to take its room."""
+@pytest.mark.parametrize("touched_by", ["nothing else", "a report", "the mark of a parent"])
+def test_a_job_that_had_ended_before_leaves_its_room_only_once(worlds: list[World], touched_by: str) -> None:
+    """One that its body has completed in its own transaction: another worker is about to take its room. That the late
+    outcome's transaction writes something else to the row does not mean that it has ended the job."""
     first, second = worlds
     limit(first, limit=1)
-    for _ in range(3):
+    parent = first.enqueue()
+    for _ in range(2):
         first.enqueue()
+    if touched_by == "the mark of a parent":
+        first.enqueue("other", queue="children", parents=(parent,))
     workers = [world.worker() for world in worlds]
     (held,) = exchange(first, workers[0]).claims
     ended = f"UPDATE dray_jobs SET state = 'completed', held = FALSE, finished_at = started_at WHERE id = '{held.id}'"
@@ -210,10 +215,12 @@ def test_a_job_that_had_ended_before_leaves_its_room_only_once(worlds: list[Worl
 
     with claim_stopped(second, workers[1], "take", after=True) as taking:
         now = first.clock.steady()
+        reports = [Report(held.id, held.claim, 50.0, "half")] if touched_by == "a report" else []
         late = first.backend.work.exchange(
-            workers[0], [completed(held, now, now, None)], Demand(("default",), ("task",), 1)
+            workers[0], [completed(held, now, now, None)], Demand(("default",), ("task",), 1), Notes(reports=reports)
         )
 
+    assert held.id == parent
     assert late.settled.already == [held.id]
     assert (late.claims, len(taking.result().claims)) == ([], 1)
 

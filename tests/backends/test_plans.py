@@ -218,7 +218,7 @@ POSTGRES_HOT: dict[str, tuple[dict[str, Any], str]] = {
     "job_settle": ({"rows": SETTLED}, "PRIMARY"),
     "work_begin": ({"durable": False, "space": 1, "keys": "[1]", "queues": '["default"]'}, "dray_jobs_turns"),
     "gated_queues": ({"worker_id": WORKER, "queues": '["default"]'}, "dray_jobs_turns"),
-    "gate_swap": ({**LINE, "worker_id": WORKER, "ended": SOME_IDS, "limit": 8}, "dray_jobs_ready"),
+    "gate_swap": ({**LINE, "worker_id": WORKER, "limit": 8}, "dray_jobs_ready"),
     "limit_mark": ({"scope": "task", "name": "t"}, "dray_jobs_running"),
     "limit_unmarked": ({"scope": "queue", "name": "default"}, "dray_jobs_running"),
     "limit_mark_one": ({"id": WORKER}, "PRIMARY"),

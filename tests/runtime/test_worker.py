@@ -384,7 +384,7 @@ def test_an_idle_worker_ends_at_once(app: App, add: Any) -> None:
         worker.stop()
         took.append(time.monotonic() - began)
 
-    assert min(took) < 1.0  # about 0.03
+    assert sorted(took)[2] < 1.0  # about 0.03
     assert max(took) < 5.0
 
 

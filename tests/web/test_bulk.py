@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -440,7 +441,7 @@ def test_a_preview_of_a_hundred_thousand_jobs_is_short(
     assert shape["is_capped"]
     assert 0 < shape["count"] <= 10_000
     assert len(shape["jobs"]) == 10
-    assert min(took) < 1.0, "100 ms is the aim, on a machine that does nothing else"
+    assert statistics.median(took) < 1.0, "100 ms is the aim, on a machine that does nothing else"
     assert re.search(r"Cancel [\d,]+ jobs or more\?", visitor.words(preview))
 
 

@@ -23,7 +23,7 @@ from dray.backends.postgres.tables import PostgresTables
 from dray.backends.rows import SettledRow, SettlementRow, Start
 from dray.backends.statements import Catalogue, Statement
 from dray.backends.store.gate import Gate
-from dray.backends.store.turns import Swap, Turns
+from dray.backends.store.turns import SwapLine, Turns
 from dray.instants import to_datetime
 from dray.model.job import Claim, Demand, State
 from dray.model.new_job import AlikeJobs, NewJob
@@ -188,9 +188,9 @@ class PostgresSession(Session):
             return lambda: Claimed([])  # it serves all queues, and none was ready
         is_gated = self._is_gated
         if is_gated is None or turns.is_needed:
-            swap = turns.swap(demand.queues, demand.limit)
-            if swap is not None and not self._is_users:
-                return self._claim_swapped(worker_id, demand, turns, swap)
+            line = turns.swappable(demand)
+            if line is not None and not self._is_users:
+                return self._claim_swapped(worker_id, demand, turns, line)
             return self._claim_gated(worker_id, demand, turns)
         claimed = self._claim_plain(worker_id, demand)
 
@@ -236,18 +236,19 @@ class PostgresSession(Session):
                 limit -= min(limit, len(taken))
         return lambda: Claimed(claims, goes_on)
 
-    def _claim_swapped(self, worker_id: str, demand: Demand, turns: Turns, swap: Swap) -> Later[Claimed]:
-        """Jobs in the place of those that this transaction ends. Where they are too few, the next claim counts."""
-        given = {"worker_id": worker_id, "queue": swap.queue, "task": swap.task, "ended": swap.ended}
+    def _claim_swapped(self, worker_id: str, demand: Demand, turns: Turns, line: SwapLine) -> Later[Claimed]:
+        """Claims jobs in the place of those that this transaction has ended. If they are too few, the next claim
+        counts."""
+        given = {"worker_id": worker_id, "queue": line.queue, "task": line.task}
         claimed = self.later("gate_swap", **given, limit=demand.limit)
 
         def answer() -> Claimed:
-            claims = [Claim(*row)._replace(spans_queues=swap.spans_queues) for row in claimed()]
+            claims = [Claim(*row)._replace(spans_queues=line.spans_queues) for row in claimed()]
             claims.sort(key=lambda each: (-each.priority, each.run_at, each.id))
             if len(claims) < demand.limit:
-                turns.swaps_none()
+                turns.forget_swaps()
                 return Claimed(claims, goes_on=True)
-            turns.swaps((swap.queue, swap.task), [claim.id for claim in claims], spans_queues=swap.spans_queues)
+            turns.allow_swaps(line, [claim.id for claim in claims])
             return Claimed(claims)
 
         return answer
@@ -394,16 +395,13 @@ def _spelled(instant: int) -> str:
 
 
 _ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_LISTS_OF_IDS = {"ids", "ended"}
 _IDS = {"id", "workflow_id", "worker_id", "holder", "before"}
 
 
 def _plain(name: str, value: Any) -> Any:
     """A value as the driver takes it. What is no id names no row: it must not be an error of the type `uuid`."""
     if isinstance(value, list):
-        return json.dumps(
-            [v for v in cast("list[str]", value) if _ID.fullmatch(v)] if name in _LISTS_OF_IDS else value
-        )
+        return json.dumps([v for v in cast("list[str]", value) if _ID.fullmatch(v)] if name == "ids" else value)
     if name in _IDS and isinstance(value, str) and not _ID.fullmatch(value):
         return FIRST_ID
     return value

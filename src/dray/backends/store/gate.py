@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from dray.backends.database import Later, Row, Session
 from dray.backends.store.rooms import Candidate, Rooms
-from dray.backends.store.turns import Hops, Line, Place, Turns
+from dray.backends.store.turns import Hops, Line, Place, SwapLine, Turns
 from dray.instants import MILLISECOND, SECOND
 from dray.model.job import Claim
 from dray.model.limit import Kind, Rule
@@ -148,19 +148,19 @@ class Gate:
             self._turns.have_changed()
         else:
             self._turns.saw_all(self._exhausted)
-        self._note_swap(claims)
+        self._note_swaps(claims)
         return Gated(claims, self._goes_on, stops_short)
 
-    def _note_swap(self, claims: Sequence[Claim]) -> None:
-        """With one line and no rule but limits, the next claim can do without a count if as many jobs end in its
+    def _note_swaps(self, claims: Sequence[Claim]) -> None:
+        """With one line and no rule but limits, the next claim needs no lock if as many jobs end in its
         transaction."""
         lines, rules = self._ready, self._rooms.rules
         if len(lines) == 1 and not lines[0].is_keyed and all(rule.kind == Kind.LIMIT for rule in rules):
             task = lines[0].task
-            spans_queues = self._rooms.spans_queues(task)
-            self._turns.swaps((self._queue, task), [claim.id for claim in claims], spans_queues=spans_queues)
+            line = SwapLine(self._queue, task, self._rooms.spans_queues(task))
+            self._turns.allow_swaps(line, [claim.id for claim in claims])
         else:
-            self._turns.swaps_none()
+            self._turns.forget_swaps()
 
     def _take(self, worker_id: str, chosen: Sequence[Candidate], limit: int) -> list[Claim]:
         """Those of the chosen jobs that can be had now."""

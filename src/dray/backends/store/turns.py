@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from dray.model.job import Demand
+
 _HOPS = 512  # keys that a claim visits
 _LEAST_HOPS = 16  # that a line gets which had too few before
 _FEW = 8  # keys of a line that are asked for more of their jobs at once
@@ -26,13 +28,12 @@ class Place(NamedTuple):
     has_wrapped: bool  # it has begun with the first key again
 
 
-class Swap(NamedTuple):
-    """Jobs of one line that end in a transaction, and leave their room to others of that line."""
+class SwapLine(NamedTuple):
+    """The only line of a queue, where nothing counts but limits of all its jobs: one job may take another's place."""
 
     queue: str
     task: str
     spans_queues: bool  # see `Claim`
-    ended: list[str]
 
 
 class Hops:
@@ -63,9 +64,9 @@ class Turns:
 
     def __init__(self) -> None:
         self.is_needed = True  # one of the worker's queues had limits or keys at its last claim, or there was none
-        self._swappable: tuple[Line, bool] | None = None  # the only line of a queue, and whether it spans queues
-        self._holds: set[str] = set()  # the running jobs that were claimed from it
-        self._ended: list[str] = []  # those of them that end in the transaction at hand
+        self._swap_line: SwapLine | None = None  # of the last claim
+        self._claimed_there: set[str] = set()  # running jobs
+        self._ended = 0  # how many of them the current transaction has ended
         self._queues: set[str] = set()
         self._last: dict[Line, str] = {}
         self._places: dict[Line, Place] = {}
@@ -88,30 +89,34 @@ class Turns:
         for line, place in hops.resumed.items():
             self._rest(line, place)
 
-    def swaps(self, line: Line, claimed: Iterable[str], *, spans_queues: bool) -> None:
-        """These jobs were claimed from the only line of a queue, where nothing counts but limits of all its jobs."""
-        if self._swappable != (line, spans_queues):
-            self._swappable = line, spans_queues
-            self._holds.clear()
-        self._holds.update(claimed)
+    def allow_swaps(self, line: SwapLine, claimed: Iterable[str]) -> None:
+        """These jobs were claimed from a line where others may take their places."""
+        if self._swap_line != line:
+            self._swap_line = line
+            self._claimed_there.clear()
+        self._claimed_there.update(claimed)
 
-    def swaps_none(self) -> None:
-        self._swappable = None
-        self._holds.clear()
+    def forget_swaps(self) -> None:
+        self._swap_line = None
+        self._claimed_there.clear()
 
-    def end(self, ids: Iterable[str]) -> None:
-        """A transaction begins that ends these jobs."""
-        self._ended = [each for each in ids if each in self._holds]
-        self._holds.difference_update(self._ended)
+    def may_swap(self, ids: Iterable[str]) -> bool:
+        """Whether other jobs may take the places of some of these, once they have ended. A transaction begins."""
+        self._ended = 0
+        return not self._claimed_there.isdisjoint(ids)
 
-    def swap(self, queues: Sequence[str], limit: int) -> Swap | None:
-        """What can be swapped for what the transaction at hand ends. None: too little for so many jobs, or there are
-        other queues."""
-        ended, self._ended = self._ended, []
-        if self._swappable is None or not ended or len(ended) < limit:
+    def have_ended(self, ids: Iterable[str]) -> None:
+        """The current transaction has ended these jobs itself."""
+        ended = self._claimed_there.intersection(ids)
+        self._claimed_there -= ended
+        self._ended = len(ended)
+
+    def swappable(self, demand: Demand) -> SwapLine | None:
+        """Where all that is wanted may take the places of jobs that the current transaction has ended."""
+        line, ended, self._ended = self._swap_line, self._ended, 0
+        if line is None or not 0 < demand.limit <= ended:
             return None
-        (queue, task), spans_queues = self._swappable
-        return Swap(queue, task, spans_queues, ended) if list(queues) == [queue] else None
+        return line if demand.queues == (line.queue,) else None
 
     def is_new(self, queue: str) -> bool:
         return queue not in self._queues

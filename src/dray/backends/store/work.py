@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from dray.backends import rows
@@ -146,8 +147,10 @@ class WorkStore(Store):
             tx.begin_work(demand.queues, durable=durable)
             unkept = self._keep_notes(tx, worker_id, notes)
             free = _free(settlements, unkept)
-            self._turns.end(each.id for each in free)
-            written = settle(tx, endings(self._db, worker_id, free)) if free else _NONE
+            written = cache(settle(tx, endings(self._db, worker_id, free))) if free else _NONE
+            if self._turns.may_swap(each.id for each in free):
+                # Read now: a job that its body had completed before is not ended here, and others may have its room.
+                self._turns.have_ended(each.id for each in written())
             trim_attempts(tx, free)
             rivalry = tx.rivalry()
             if not demand.limit + demand.ahead:

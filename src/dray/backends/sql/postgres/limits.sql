@@ -86,18 +86,16 @@ RETURNING CAST(j.id AS text), j.claim, j.task, j.queue, j.args, j.attempt, j.max
     j.priority, j.run_at, CAST(j.workflow_id AS text), j.headers, j.retry, j.key, j.held
 
 -- name: gate_swap
--- Takes jobs of a task, as many as this transaction has ended of those that counted for the same limits: where one takes
--- the place of another, no more run than before, and so no lock is needed. Not more than there is room for: the limit may
--- have been lowered. None where other rules have a say, or other jobs of the queue; `gate_claim` is for those. Whether
--- there are such is asked by min, which reads one entry of an index: for EXISTS the planner might read the whole table.
+-- Takes jobs of a task, no more than this transaction has ended of the same task and queue: where one takes the place of
+-- another, no more run than before, and so no lock is needed. Not more than there is room for: the limit may have been
+-- lowered. None where another kind of rule counts, or the queue has other jobs; `gate_claim` is for those. Whether it has
+-- any is asked by min, which reads one entry of an index: for EXISTS the planner might read the whole table.
 WITH rule AS MATERIALIZED (
     SELECT scope, name, kind, most FROM dray_limits
     WHERE in_force AND ((scope = 'queue' AND name = :queue) OR (scope = 'task' AND name = :task))
 ), room AS MATERIALIZED (
     SELECT least(
         :limit,
-        (SELECT count(*) FROM dray_jobs AS e WHERE e.id $in_ids(ended) AND e.xmin = CAST(pg_current_xact_id() AS xid)
-            AND e.state <> 'running'),
         (SELECT min(r.most - (SELECT count(*) FROM dray_jobs AS h
             WHERE h.held AND $is_running(h) AND CASE r.scope WHEN 'task' THEN h.task ELSE h.queue END = r.name))
         FROM rule AS r)
