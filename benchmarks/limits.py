@@ -271,7 +271,7 @@ class Tenants:
 
 
 BODY = 0.005
-LONG_BODY = 0.03  # jobs under a limit are not claimed ahead: shorter ones wait for their claims
+LONG_BODY = 0.03  # of what the bar is on; shorter ones are shown too
 
 
 def tenants(arena: Arena, size: Size, *, has_keys: bool) -> Tenants:

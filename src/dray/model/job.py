@@ -106,6 +106,7 @@ class Claim(NamedTuple):
     held: bool = False  # limits count it while it runs
     spans_queues: bool = False  # one of these limits is its task's: jobs of other queues may wait for its end
     spent: tuple[tuple[str, str, int], ...] = ()  # without a key: the rates its start counts for; scope, name, period
+    is_standby: bool = False  # claimed ahead under a limit, and not counted: it waits for the place of another
 
     @property
     def gives_room_to(self) -> set[str]:
@@ -240,3 +241,4 @@ class Demand(NamedTuple):
     ahead: int = 0
     tends: bool = True  # what has expired is cancelled first, and what is due is queued
     ahead_in_turn: int = 0  # of those ahead, how many may have keys; with a limit, none
+    standby_tasks: tuple[str, ...] = ()  # tasks whose jobs may be claimed ahead under a limit, as standbys

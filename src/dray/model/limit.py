@@ -12,12 +12,16 @@ from enum import StrEnum
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 from dray.errors import ConfigError
-from dray.instants import DAY, HOUR, MINUTE, SECOND
+from dray.instants import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 from dray.model.bounds import LIMIT_MAX, RATES
 from dray.model.values import shown
 
 RateGiven: TypeAlias = str | Sequence[str]
 Scope: TypeAlias = Literal["task", "queue"]
+
+# For so long after its claim a job that was claimed ahead under a limit may start. A change of limits takes longer: a
+# thread may be slow between its look at the clock and the start of the body.
+STANDBY_US, STANDBYS_GONE_US = 100 * MILLISECOND, 250 * MILLISECOND
 
 
 class Kind(StrEnum):

@@ -33,7 +33,7 @@ RULES: dict[str, str] = {
     "due": "a queued job may run now: its time has come",
     "times": "no job ended before it started",
     "turn": "a queued job takes turns if, and only if, it has a key",
-    "counted": "limits count a job if, and only if, it runs and has a key or a limit",
+    "counted": "limits count a job if, and only if, it runs and has a key or a limit, unless it stands by",
     "limit": "no more jobs run at the same time than a limit allows, unless it was lowered since",
     "rate": "no more attempts have started within a period than a rate allows, unless it was lowered since",
     # One another

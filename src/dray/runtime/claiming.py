@@ -75,6 +75,11 @@ class ClaimPolicy:
         return self._mean_us is not None and self._mean_us < _SHORT_US
 
     @property
+    def wants_standbys(self) -> bool:
+        """Whether bodies are so short that a claim between two of them under a limit costs much."""
+        return self._mean_us is not None and self._mean_us <= AHEAD_US
+
+    @property
     def batch(self) -> int:
         """How many outcomes to write at once: half of what may be in flight, so that bodies run the other half while
         the database works. With all at once the slots had nothing to do meanwhile, and the engine nothing to write
@@ -85,10 +90,11 @@ class ClaimPolicy:
         """A body takes much longer than the ones before it. Claims nothing ahead until bodies are short again."""
         self._mean_us = float(AHEAD_US * self.concurrency * 2)
 
-    def demand(self, in_flight: int, capacity: Capacity | None = None) -> Demand:
-        """What to claim while `in_flight` jobs are claimed and not finished. `capacity` limits what can run."""
+    def demand(self, in_flight: int, capacity: Capacity | None = None, standbys: int = 0) -> Demand:
+        """What to claim while `in_flight` jobs are claimed and not finished, and others stand by. `capacity` limits
+        what can run."""
         limit = max(0, self.concurrency - in_flight)
-        ahead = max(0, self.concurrency + self._ahead() - in_flight - limit)
+        ahead = max(0, self.concurrency + self._ahead() - in_flight - limit - standbys)
         if not limit and self.is_short:
             # The first job in line may be one that is never claimed ahead. A worker that always tops up has no free
             # slot for it: with -c 1, a job of priority 9 started after 1,200 jobs of priority 0.

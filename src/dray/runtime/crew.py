@@ -17,6 +17,7 @@ from dray.runtime.condition import Outage
 from dray.runtime.execution import Execution
 from dray.runtime.runners import Refuse, Report, Runner
 from dray.runtime.runners.thread import ThreadRunner
+from dray.runtime.standbys import Standbys
 from dray.task.task import Task
 
 _FAREWELL = 1.0  # seconds for child processes to end
@@ -33,6 +34,7 @@ class Crew:
     _tasks: Mapping[str, Task[..., Any]]
     _url: str
     _lock_fd: Callable[[], int | None]
+    _standbys: Standbys
     _runners: dict[str, Runner] = field(default_factory=dict[str, Runner])
     _not_isolated: set[str] = field(default_factory=set[str])
 
@@ -93,7 +95,7 @@ class Crew:
             from dray.runtime.runners.process import ProcessRunner  # noqa: PLC0415 - only for tasks that ask for processes
 
             return ProcessRunner(*shared, self._lock_fd, self._url)
-        return ThreadRunner(*shared)
+        return ThreadRunner(*shared, self._standbys)
 
     def _can_isolate(self, name: str) -> bool:
         if name in self._not_isolated:

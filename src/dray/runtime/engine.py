@@ -42,6 +42,7 @@ from dray.runtime.inbox import Inbox
 from dray.runtime.notes import NoteBuffer
 from dray.runtime.ownership import Ownership
 from dray.runtime.runners import Runner
+from dray.runtime.standbys import Standbys
 from dray.task.task import Task
 from dray.wording import counted
 
@@ -66,6 +67,7 @@ class Bodies:
     in_flight: InFlight
     notes: NoteBuffer
     inbox: Inbox
+    standbys: Standbys
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,13 @@ class Engine:
         self.is_idle = Signal()  # nothing in flight but what does not stop, nothing to claim
         self.has_ended = Signal()  # it claims no more, and nothing is left to run or to write
         self._inbox, self._in_flight, self._notes = self._bodies.inbox, self._bodies.in_flight, self._bodies.notes
+        self._standbys = self._bodies.standbys
+        # In a thread of the worker the next body can follow at once. A key is not known to limits by its task.
+        self._standby_tasks = tuple(
+            name
+            for name, task in self._bodies.tasks.items()
+            if task.options.runner == "thread" and task.options.key is None
+        )
         self._outage = self._self_check.outage
         self._poll_policy = PollPolicy(hears_own=self._watch.hears_own)
         self._yield_policy = YieldPolicy()
@@ -106,7 +115,7 @@ class Engine:
         self._fanout_at: int | None = None  # when to tell children that another transaction has locked
         self._is_full = False
         self._looks_on = False  # its last look has not come to an end
-        self._fed_at = self._clock.steady()
+        self._fed_at = self._claimed_at = self._clock.steady()
         self._capacity: Capacity | None = None  # what it can run; None: all that it was asked to
 
     # For other threads
@@ -195,7 +204,7 @@ class Engine:
         notes_us = self._notes.pause(now)
         if notes_us is not None:
             seconds = min(seconds, max(_SHORTEST_REST, notes_us / SECOND))
-        if self._in_flight.count > self._claim_policy.concurrency:
+        if self._has_ahead:
             seconds = min(seconds, _STALE_AHEAD / SECOND)
         return seconds if self._capacity is None else min(seconds, _SHORT_REST)
 
@@ -270,10 +279,24 @@ class Engine:
                     self._backend.announce(execution.claim.gives_room_to)
                     if self._events is not None:
                         self._events.completed(execution)
+        if self._standbys.was_missed:
+            self._release_standbys()
         while inbox.refused:
             self._put_back(inbox.refused.popleft())
         while inbox.stuck:
             self._in_flight.stuck(*inbox.stuck.popleft())
+
+    @property
+    def _has_ahead(self) -> bool:
+        """Whether it has claimed jobs that have not started, and have no slot yet."""
+        return self._in_flight.count > self._claim_policy.concurrency or len(self._standbys) > 0
+
+    def _release_standbys(self) -> None:
+        """A job has ended under a limit and none could follow it: its place is for whoever claims next, and so are
+        those that were waiting for it."""
+        now = self._clock.steady()
+        self._standbys.pause(now)
+        self._in_flight.hand_back(self._standbys.take_back(), now)
 
     def _put_back(self, execution: Execution) -> None:
         """Gives back a job that nothing here can run: another worker may have it at once."""
@@ -285,7 +308,7 @@ class Engine:
     def _hand_back(self) -> None:
         """Hands back what is claimed and not started: the worker ends, a job was cancelled, or bodies take long."""
         now = self._clock.steady()
-        is_stale = self._in_flight.count > self._claim_policy.concurrency and now - self._fed_at > _STALE_AHEAD
+        is_stale = self._has_ahead and now - self._fed_at > _STALE_AHEAD
         inbox = self._inbox
         is_ending = inbox.is_draining and not self._is_drained
         if is_stale:
@@ -294,13 +317,17 @@ class Engine:
             inbox.is_recalled, self._is_drained = False, inbox.is_draining
             self._poll_policy.looked_at = 0
             self._poll_policy.may_have_work = True
-            self._in_flight.hand_back(self._bodies.crew.take_back(), now)
+            self._in_flight.hand_back([*self._bodies.crew.take_back(), *self._standbys.take_back()], now)
 
     def _demand(self) -> Demand:
         inbox = self._inbox
         if inbox.is_draining or inbox.is_cut_off or self._ownership.is_retiring:
             return NOTHING
-        return self._claim_policy.demand(self._in_flight.count, self._capacity)
+        demand = self._claim_policy.demand(self._in_flight.count, self._capacity, len(self._standbys))
+        stand_by = (
+            demand.ahead and self._claim_policy.wants_standbys and self._standbys.are_wanted(self._clock.steady())
+        )
+        return demand._replace(standby_tasks=self._standby_tasks) if stand_by else demand
 
     def _to_claim(self, demand: Demand, now: int) -> Demand | None:
         """What to claim, if it is time to: mostly after a look, so that the write lock is not taken for nothing."""
@@ -348,7 +375,14 @@ class Engine:
         notes = self._notes.collect(self._in_flight, self._clock.steady())
         began = self._clock.steady()
         try:
-            answer = self._backend.work.exchange(self.worker_id, batch, demand, notes, durable=self._is_durable)
+            answer = self._backend.work.exchange(
+                self.worker_id,
+                batch,
+                demand,
+                notes,
+                followers=self._in_flight.followers(batch),
+                durable=self._is_durable,
+            )
         except StorageError as error:
             self._notes.keep(notes)
             self._ownership.must_reread |= not isinstance(error, StorageLocked)
@@ -363,6 +397,7 @@ class Engine:
             self._go_on_telling(answer.fan_out)
         has_keys = any(claim.key is not None for claim in answer.claims)
         self._claim_policy.claimed(demand, len(answer.claims), has_keys=has_keys)
+        self._claimed_at = began
         self._dispatch(answer.claims)
         if any_final:
             self._tell_done()
@@ -437,10 +472,13 @@ class Engine:
         executions = [Execution(claim, tasks[claim.task], self.worker_id, link) for claim in claims]
         groups: dict[Runner, list[Execution]] = {}
         keys = missing_keys(executions, self._keyed_tasks) if self._keyed_tasks else None
+        standbys: list[Execution] = []
         for execution in executions:
             execution.runner = runner = self._bodies.crew.runner_of(execution.claim)
-            groups.setdefault(runner, []).append(execution)
+            (standbys if execution.claim.is_standby else groups.setdefault(runner, [])).append(execution)
         self._in_flight.take(executions)  # once each has a runner: the next beat releases a job that has none
+        if standbys:
+            self._standbys.add(standbys, self._claimed_at)
         if keys:
             self._claim_policy.gave_back(len(keys))
             self._in_flight.park(keys, self._fed_at)

@@ -65,6 +65,7 @@ class Execution:
     lines: deque[LogLine] | None = None  # captured and not yet written
     report: tuple[float | None, str | None] | None = None  # progress that is not yet written
     call: tuple[list[Any], dict[str, Any]] | None = None  # what the body is called with, if something may ask
+    follower: Execution | None = None  # a standby that has started in its place
 
     def __init__(self, claim: Claim, task: Task[..., Any], worker_id: str, link: Link) -> None:
         self.claim, self.task, self.worker_id, self.link = claim, task, worker_id, link

@@ -60,7 +60,7 @@ class InFlight:
 
     def take(self, executions: Sequence[Execution]) -> None:
         """Claims were made."""
-        self.count += len(executions)
+        self.count += sum(not each.claim.is_standby for each in executions)
         for execution in executions:
             before = self.held.get(execution.claim.id)
             if before is not None and not before.is_over:
@@ -71,7 +71,7 @@ class InFlight:
         """A body is over; None: nothing is to be written."""
         if execution in self._slotless:
             self._slotless.discard(execution)
-        else:
+        elif execution.follower is None:
             self.count -= 1
         self.ran += execution.started is not None
         self.stopped += execution.stop is StopCause.SHUTDOWN and settlement is not None and settlement.gives_back
@@ -98,7 +98,7 @@ class InFlight:
     def hand_back(self, executions: Iterable[Execution], now: int, delay_us: int | None = None) -> None:
         """Hands back jobs whose bodies have not started. Without a delay each keeps its place in the queue."""
         for execution in executions:
-            self.count -= 1
+            self.count -= not execution.claim.is_standby
             execution.is_over = True
             claim = execution.claim
             if self.held.get(claim.id) is execution:
@@ -128,6 +128,18 @@ class InFlight:
         if not self._growing:
             return list(self.outcomes.values())
         return [each for each in self.outcomes.values() if not self._grows(each)]
+
+    def followers(self, batch: Iterable[Settlement]) -> dict[str, tuple[str, int]]:
+        """Which standby runs in the place of a job that has ended: its id and claim."""
+        found: dict[str, tuple[str, int]] = {}
+        for settlement in batch:
+            ended = self.held.get(settlement.id)
+            each = None if ended is None else ended.follower
+            while each is not None and each.is_over:
+                each = each.follower  # it has ended before it was ever counted
+            if each is not None and self.held.get(each.claim.id) is each:
+                found[settlement.id] = (each.claim.id, each.claim.claim)
+        return found
 
     def growing(self) -> list[tuple[Settlement, list[NewJob]]]:
         """The outcomes that are written with new steps, each by itself."""
@@ -185,7 +197,7 @@ class InFlight:
             del self.outcomes[settlement.id]
             execution = self.held.pop(settlement.id, None)
             if execution is not None and execution.claim.held and settlement.id not in stale:
-                freed.append(execution.claim)
+                freed += [execution.claim] if execution.follower is None else []
             if settlement.id in changed:
                 settlement = _as_written(settlement, settled)  # noqa: PLW2901 - the rest is about what is stored
             if settlement.id in stale:

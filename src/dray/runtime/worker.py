@@ -41,6 +41,7 @@ from dray.runtime.notify import Voice, voice_of
 from dray.runtime.ownership import Ownership
 from dray.runtime.service import EngineLoop, Loop, Service
 from dray.runtime.signals import Signals
+from dray.runtime.standbys import Standbys
 from dray.runtime.stopper import KILL_GRACE, Stopper
 from dray.task.checks import label, several, whole
 from dray.wording import counted, short_id
@@ -307,7 +308,10 @@ class Worker:
         )
         undo.callback(identity.proof.close)
         inbox, in_flight, note_buffer = Inbox(), InFlight(self._observer.ended), NoteBuffer()
-        crew = Crew(self._concurrency, inbox.report, inbox.refuse, app.clock, tasks, settings.url, identity.lock_fd)
+        standbys = Standbys(app.clock)
+        crew = Crew(
+            self._concurrency, inbox.report, inbox.refuse, app.clock, tasks, settings.url, identity.lock_fd, standbys
+        )
         crew.check()
         self._inbox, self._in_flight, self._crew = inbox, in_flight, crew
         identity.register_patiently(
@@ -329,7 +333,7 @@ class Worker:
             self._backend,
             self._watch,
             ClaimPolicy(self._concurrency, self._queues, tuple(tasks), self._rng, self._max_jobs),
-            Bodies(tasks, crew, link, in_flight, note_buffer, inbox),
+            Bodies(tasks, crew, link, in_flight, note_buffer, inbox, standbys),
             Ownership(self._backend, beat, in_flight, stopper, inbox, check, app.clock, self._take_new_id),
             check,
             app.clock,

@@ -224,7 +224,7 @@ class PostgresSession(Session):
                 if is_gated:
                     is_first = queues[0] == demand.queues[0]
                     gate = first if is_first else Gate(self, turns, hops, queues[0], demand.tasks)
-                    part = gate.claim(worker_id, limit, ahead, in_turn)
+                    part = gate.claim(worker_id, demand._replace(limit=limit, ahead=ahead, ahead_in_turn=in_turn))
                     taken, stops_short = part.claims, part.stops_short
                     goes_on |= part.goes_on
                 else:
@@ -240,15 +240,18 @@ class PostgresSession(Session):
         """Claims jobs in the place of those that this transaction has ended. If they are too few, the next claim
         counts."""
         given = {"worker_id": worker_id, "queue": line.queue, "task": line.task}
-        claimed = self.later("gate_swap", **given, limit=demand.limit)
+        ahead = demand.ahead if line.task in demand.standby_tasks else 0
+        claimed = self.later("gate_swap", **given, limit=demand.limit, ahead=ahead)
 
         def answer() -> Claimed:
-            claims = [Claim(*row)._replace(spans_queues=line.spans_queues) for row in claimed()]
-            claims.sort(key=lambda each: (-each.priority, each.run_at, each.id))
-            if len(claims) < demand.limit:
+            found = starmap(Claim, claimed())
+            claims = [each._replace(spans_queues=line.spans_queues, is_standby=not each.held) for each in found]
+            claims.sort(key=lambda each: (each.is_standby, -each.priority, each.run_at, each.id))
+            if sum(each.held for each in claims) < demand.limit:
                 turns.forget_swaps()
                 return Claimed(claims, goes_on=True)
-            turns.allow_swaps(line, [claim.id for claim in claims])
+            if claims:
+                turns.allow_swaps(line, [claim.id for claim in claims])
             return Claimed(claims)
 
         return answer

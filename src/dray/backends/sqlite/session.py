@@ -208,7 +208,8 @@ class SqliteSession(Session):
                 continue
             if is_gated:
                 hops = hops or turns.begin()
-                gated = sqlite.Gate(self, turns, hops, queue, demand.tasks).claim(worker_id, limit, ahead, in_turn)
+                rest = demand._replace(limit=limit, ahead=ahead, ahead_in_turn=in_turn)
+                gated = sqlite.Gate(self, turns, hops, queue, demand.tasks).claim(worker_id, rest)
                 claimed += gated.claims
                 goes_on |= gated.goes_on
                 if gated.stops_short:

@@ -29,7 +29,7 @@ from dray.backends.database import Later, Row, Session
 from dray.backends.store.rooms import Candidate, Rooms
 from dray.backends.store.turns import Hops, Line, Place, SwapLine, Turns
 from dray.instants import MILLISECOND, SECOND
-from dray.model.job import Claim
+from dray.model.job import Claim, Demand
 from dray.model.limit import Kind, Rule
 
 _LEVEL_HOPS = 8  # what another priority costs, in hops
@@ -125,9 +125,10 @@ class Gate:
             return Opening(is_open=True, opens_at=None)
         return Opening(is_open=False, opens_at=self._opens_at(now), goes_on=self._goes_on)
 
-    def claim(self, worker_id: str, limit: int, ahead: int, in_turn: int) -> Gated:
-        """Takes up to `limit` jobs to run now, and up to `ahead` more that are under no limit; with keys only up to
-        `in_turn`, or a new key would wait for all that were claimed before it."""
+    def claim(self, worker_id: str, demand: Demand) -> Gated:
+        """Takes up to `limit` jobs to run now, and up to `ahead` more that are under no limit, or stand by; with keys
+        only up to `ahead_in_turn`, or a new key would wait for all that were claimed before it."""
+        limit, ahead, in_turn = demand.limit, demand.ahead, demand.ahead_in_turn
         self._lock_and_count(limit + ahead + 1)
         chosen, stops_short = self._choose(limit, ahead, in_turn)
         claims = self._take(worker_id, chosen, limit)
@@ -148,19 +149,34 @@ class Gate:
             self._turns.have_changed()
         else:
             self._turns.saw_all(self._exhausted)
-        self._note_swaps(claims)
+        line = self._swap_line
+        if line is None:
+            self._turns.forget_swaps()
+        else:
+            self._turns.allow_swaps(line, [claim.id for claim in claims])
+            if line.task in demand.standby_tasks and len(demand.queues) == 1:
+                claims += self._stand_by(worker_id, line, ahead)
         return Gated(claims, self._goes_on, stops_short)
 
-    def _note_swaps(self, claims: Sequence[Claim]) -> None:
-        """With one line and no rule but limits, the next claim needs no lock if as many jobs end in its
-        transaction."""
+    @property
+    def _swap_line(self) -> SwapLine | None:
+        """The line from which jobs may take the places of others: the only one, without keys, under no rule but
+        limits."""
         lines, rules = self._ready, self._rooms.rules
-        if len(lines) == 1 and not lines[0].is_keyed and all(rule.kind == Kind.LIMIT for rule in rules):
-            task = lines[0].task
-            line = SwapLine(self._queue, task, self._rooms.spans_queues(task))
-            self._turns.allow_swaps(line, [claim.id for claim in claims])
-        else:
-            self._turns.forget_swaps()
+        if len(lines) != 1 or lines[0].is_keyed or not all(rule.kind == Kind.LIMIT for rule in rules):
+            return None
+        task = lines[0].task
+        return SwapLine(self._queue, task, self._rooms.spans_queues(task)) if self._rooms.is_limited(task) else None
+
+    def _stand_by(self, worker_id: str, line: SwapLine, most: int) -> list[Claim]:
+        """Takes jobs that may start in the places of others. None while more run than a limit allows: it was lowered,
+        and what ends leaves no place."""
+        if most <= 0 or min(self._rooms.free.values(), default=-1) < 0:
+            return []
+        name = "line_plain" if self._tx.claims_alone else "line_free"
+        ids = [row[2] for row in self._tx.rows(name, **self._line(line.task), limit=most)]
+        claims = self._tx.take(worker_id, dict.fromkeys(ids), (), 0) if ids else []
+        return [claim._replace(is_standby=True, spans_queues=line.spans_queues) for claim in claims]
 
     def _take(self, worker_id: str, chosen: Sequence[Candidate], limit: int) -> list[Claim]:
         """Those of the chosen jobs that can be had now."""

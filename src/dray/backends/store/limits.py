@@ -13,9 +13,10 @@ from dray.backends.store import Store
 from dray.backends.store.actions import write_with_action
 from dray.backends.store.liveness import Life, lives
 from dray.errors import ConfigError, StorageLocked
+from dray.instants import SECOND
 from dray.model.action import NewAction
 from dray.model.bounds import PROMOTE_CHUNK
-from dray.model.limit import Bounds, Kind, Scope, Source, StoredRule, merged, said_by
+from dray.model.limit import STANDBYS_GONE_US, Bounds, Kind, Scope, Source, StoredRule, merged, said_by
 
 _RUNNING = 100_000  # running jobs that are counted
 _NAMED = 3  # workers that an error names
@@ -41,12 +42,14 @@ class LimitStore(Store):
 
         def work(tx: Session) -> Use:
             rules, starts = tx.later("limit_list"), tx.later("limit_starts")
+            found = [stored_rule(row) for row in rules()]
+            counting = {(rule.scope, rule.name) for rule in found if rule.in_force}
             running: Counter[tuple[str, str]] = Counter()
-            for task, queue, n in tx.rows("limit_running", among=_RUNNING):
-                running["task", task] += n
-                running["queue", queue] += n
+            for task, queue, held, n in tx.rows("limit_running", among=_RUNNING):
+                for scope in (("task", task), ("queue", queue)):
+                    running[scope] += held if scope in counting else n  # not what only stands by
             started = {(scope, name, period_us): n for scope, name, period_us, n in starts()}
-            return Use([stored_rule(row) for row in rules()], running, started)
+            return Use(found, running, started)
 
         return self._db.read(work)
 
@@ -59,7 +62,8 @@ class LimitStore(Store):
     ) -> bool:
         """Sets what code or an operator says of one task or queue, all of it. False: it says so already.
 
-        Once this returns, no claim commits that does not mind the new rules. What runs goes on, and counts. The first
+        Once this returns, no claim commits that does not mind the new rules, and no job starts that was claimed ahead
+        under the rules before. What runs goes on, and counts. The first
         rule is refused while a worker lives that does not know limits, and no such worker can start from then on.
         """
         return self._change(scope, name, source, lambda _: dict(bounds), action)
@@ -89,6 +93,7 @@ class LimitStore(Store):
             return None if bounds == said else (stored, _dated(stored, merged(stored, scope, name, source, bounds)))
 
         def work(tx: Session, milliseconds: int) -> bool:
+            nonlocal any_ahead
             tx.begin_limits(milliseconds)
             plan = planned(tx)
             if plan is None:
@@ -99,21 +104,27 @@ class LimitStore(Store):
             if any(rule.in_force for rule in rules):
                 self._refuse_beside_strangers(tx, scope, name)
                 _count_what_started(tx, stored, rules)
-                tx.run("limit_hold_task" if scope == "task" else "limit_hold_queue", name=name)
+                held = tx.run("limit_hold_task" if scope == "task" else "limit_hold_queue", name=name)
+                any_ahead |= held > 0
                 tx.run("meta_set", name="oldest_code", value=str(LIMITS_CODE))
             return True
 
         began = time.monotonic()
+        any_ahead = bool(self._read("limit_ahead", scope=scope, name=name))
         for milliseconds in _PATIENCE:
             _, coming = self._db.read(planned) or ((), ())
             if any(rule.in_force for rule in coming):
                 self._hold_ahead(scope, name)
             try:
-                return write_with_action(self._db, lambda tx: work(tx, milliseconds), action)  # noqa: B023 - over before the next one
+                has_changed = write_with_action(self._db, lambda tx: work(tx, milliseconds), action)  # noqa: B023 - over before the next one
             except StorageLocked:
                 if milliseconds == _PATIENCE[-1] or time.monotonic() - began > _LONGEST:
                     raise
-            time.sleep(milliseconds / 1_000)  # for the claims that have waited
+                time.sleep(milliseconds / 1_000)  # for the claims that have waited
+                continue
+            if has_changed and any_ahead:
+                time.sleep(STANDBYS_GONE_US / SECOND)  # workers cannot be told that a standby must not start
+            return has_changed
         raise AssertionError("the last try returns or raises")
 
     def _hold_ahead(self, scope: Scope, name: str) -> None:

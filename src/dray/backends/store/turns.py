@@ -105,18 +105,20 @@ class Turns:
         self._ended = 0
         return not self._claimed_there.isdisjoint(ids)
 
-    def have_ended(self, ids: Iterable[str]) -> None:
-        """The current transaction has ended these jobs itself."""
+    def have_ended(self, ids: Iterable[str], taken: int) -> None:
+        """The current transaction has ended these jobs itself; standbys have taken some of their places."""
         ended = self._claimed_there.intersection(ids)
         self._claimed_there -= ended
-        self._ended = len(ended)
+        self._ended = max(0, len(ended) - taken)
 
     def swappable(self, demand: Demand) -> SwapLine | None:
-        """Where all that is wanted may take the places of jobs that the current transaction has ended."""
+        """Where all that is wanted may take the places of jobs that the current transaction has ended, or is to stand
+        by."""
         line, ended, self._ended = self._swap_line, self._ended, 0
-        if line is None or not 0 < demand.limit <= ended:
+        if line is None or demand.queues != (line.queue,):
             return None
-        return line if demand.queues == (line.queue,) else None
+        stands_by = not demand.limit and demand.ahead > 0 and line.task in demand.standby_tasks
+        return line if stands_by or 0 < demand.limit <= ended else None
 
     def is_new(self, queue: str) -> bool:
         return queue not in self._queues

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -54,6 +54,10 @@ class Notes(NamedTuple):
 
 SILENCE = Notes()
 
+# Jobs that have ended under a limit, each with the id and the claim of the standby that runs in its place.
+Followers = Mapping[str, tuple[str, int]]
+NO_FOLLOWERS: Followers = {}
+
 
 class Exchange(NamedTuple):
     """What one transaction of a worker brought."""
@@ -84,6 +88,7 @@ class Look(NamedTuple):
 class _Turn(NamedTuple):
     """What one transaction did."""
 
+    uncounted: set[str]  # jobs that could not be ended, because those in their places could not be counted
     unkept: Notes
     written: list[SettledRow]
     expired: list[Row]
@@ -104,6 +109,7 @@ class WorkStore(Store):
         demand: Demand,
         notes: Notes = SILENCE,
         *,
+        followers: Followers = NO_FOLLOWERS,
         durable: bool = False,
     ) -> Exchange:
         """Keeps notes, ends attempts, cancels what expired, queues what is due, and claims, in one transaction.
@@ -111,18 +117,21 @@ class WorkStore(Store):
         Each settlement is written only if (id, worker_id, claim) still holds the running job; see `Settled` for
         the others. An outcome whose data the database refuses does not stop those beside it: it is written as
         failed(result). It waits for no other transaction: notes whose row is locked are returned as late, and the
-        outcome of their body goes with them, to the next exchange. Children of what ended are freed or cancelled
+        outcome of their body goes with them, to the next exchange. `followers` count from now on; where the row of
+        one is locked, the job whose place it took has to wait as well. Children of what ended are freed or cancelled
         after it, the first 250 of them: it says whether there are more. Claims count the attempt. No claims: nothing
         ready, queue paused, or this worker was declared dead.
         """
         refused: list[str] = []
         try:
-            turn = self._transact(worker_id, settlements, demand, notes, durable=durable)
+            turn = self._transact(worker_id, settlements, demand, notes, followers=followers, durable=durable)
             written = turn.written
         except DataRefused:
             # One after the other: what a body said must not cost an outcome, nor a bad outcome what others said.
             unkept = self._keep_apart(worker_id, notes, durable=durable)
-            written = self._settle_apart(worker_id, _free(settlements, unkept), refused, durable=durable)
+            uncounted = self._transact(worker_id, (), NOTHING, followers=followers, durable=durable).uncounted
+            free = [each for each in _free(settlements, unkept) if each.id not in uncounted]
+            written = self._settle_apart(worker_id, free, refused, durable=durable)
             turn = self._transact(worker_id, (), demand, durable=durable)._replace(unkept=unkept)
         expired = tuple(row[0] for row in turn.expired)
         if expired:
@@ -141,23 +150,27 @@ class WorkStore(Store):
         demand: Demand,
         notes: Notes = SILENCE,
         *,
+        followers: Followers = NO_FOLLOWERS,
         durable: bool,
     ) -> _Turn:
         def work(tx: Session) -> Later[_Turn]:
             tx.begin_work(demand.queues, durable=durable)
             unkept = self._keep_notes(tx, worker_id, notes)
-            free = _free(settlements, unkept)
+            uncounted = _count_followers(tx, worker_id, followers) if followers else set[str]()
+            free = [each for each in _free(settlements, unkept) if each.id not in uncounted]
             written = cache(settle(tx, endings(self._db, worker_id, free))) if free else _NONE
-            if self._turns.may_swap(each.id for each in free):
+            if self._turns.may_swap(each.id for each in free) and demand.limit:
                 # Read now: a job that its body had completed before is not ended here, and others may have its room.
-                self._turns.have_ended(each.id for each in written())
+                self._turns.have_ended((each.id for each in written()), len(followers))
             trim_attempts(tx, free)
             rivalry = tx.rivalry()
             if not demand.limit + demand.ahead:
-                return lambda: _Turn(unkept, written(), [], [], Claimed([]), rivalry)
+                return lambda: _Turn(uncounted, unkept, written(), [], [], Claimed([]), rivalry)
             expired, promoted = tx.tend(PROMOTE_CHUNK) if demand.tends else (list[Row], list[Row])
             claimed = tx.claim(worker_id, demand, self._turns)
-            return lambda: _Turn(unkept, written(), expired(), [row[0] for row in promoted()], claimed(), rivalry)
+            return lambda: _Turn(
+                uncounted, unkept, written(), expired(), [row[0] for row in promoted()], claimed(), rivalry
+            )
 
         return self._db.exchange(work, durable=durable)
 
@@ -391,6 +404,15 @@ class WorkStore(Store):
                 break
             found = self._db.read(look)
         return found._replace(opens_at=min(opens_at, default=None))
+
+
+def _count_followers(tx: Session, worker_id: str, followers: Followers) -> set[str]:
+    """From now on limits count these. Returns the jobs whose followers could not be counted, since another
+    transaction has locked their rows. These must not end yet: their places would be free for others."""
+    pairs = [list(pair) for pair in followers.values()]
+    tx.later("follower_hold", worker_id=worker_id, pairs=pairs)
+    uncounted = {row[0] for row in tx.rows("follower_unheld", worker_id=worker_id, pairs=pairs)}
+    return {ended for ended, (follower, _) in followers.items() if follower in uncounted}
 
 
 def _free(settlements: Sequence[Settlement], unkept: Notes) -> Sequence[Settlement]:

@@ -129,6 +129,11 @@ class Line:
         return -(-len(self._waiting) // (len(self._asleep) + 1))
 
     @property
+    def is_waited_in(self) -> bool:
+        """Whether some wait."""
+        return bool(self._waiting)
+
+    @property
     def is_held_up(self) -> bool:
         """Whether some wait although slots are asleep."""
         return bool(self._waiting and self._asleep)

@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import CodeType, FrameType
 
 from dray.instants import MILLISECOND, SECOND
@@ -22,16 +23,19 @@ from dray.model.settlement import Settlement
 from dray.runtime import body, outcome
 from dray.runtime.execution import Execution, Interrupted
 from dray.runtime.runners import Line, Report, Runner
+from dray.runtime.standbys import Standbys
 
 _AWAKE = 1  # slots for short bodies: two wait for each other's GIL, and a drain took a tenth longer
 _LONG_SLICE = 0.05  # seconds; a thread that asks for the GIL meanwhile waits for as long, if no other gives it away
 _PATIENCE = 2 * MILLISECOND  # until all slots are woken for bodies that were expected to be short
 
 
+@dataclass(eq=False)
 class ThreadRunner(Runner):
     """At most `size` threads, started as they are needed. They end with the process."""
 
     needs = "a thread"
+    _standbys: Standbys
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -68,7 +72,7 @@ class ThreadRunner(Runner):
 
     @property
     def _here(self) -> int:
-        return self._started - self._gone - sum(slot.ended for slot in self._slots)
+        return self._started - self._gone - sum(slot.ended - slot.followed for slot in self._slots)
 
     def _need(self, count: int) -> None:
         """Makes as many slots. If it cannot, it gives back the executions that would have to wait."""
@@ -81,7 +85,9 @@ class ThreadRunner(Runner):
             self._refuse(excess)
 
     def _add_slots(self, count: int) -> bool:
-        return self._start_slots(self._slots, count, lambda number: _Slot(self._ready, self._report, number))
+        return self._start_slots(
+            self._slots, count, lambda number: _Slot(self._ready, self._standbys, self._report, number)
+        )
 
     def stop(self, execution: Execution) -> bool:
         return all(slot.strike(execution) for slot in list(self._slots))
@@ -91,7 +97,7 @@ class ThreadRunner(Runner):
         for slot in [slot for slot in self._slots if slot.execution is execution]:
             slot.is_given_up = True
             self._slots.remove(slot)
-            self._gone += slot.ended + 1
+            self._gone += slot.ended - slot.followed + 1
 
     def take_back(self) -> list[Execution]:
         taken = self._ready.take_back()
@@ -108,26 +114,38 @@ class ThreadRunner(Runner):
 
 
 class _Slot(threading.Thread):
-    def __init__(self, ready: Line, report: Report, number: int) -> None:
+    def __init__(self, ready: Line, standbys: Standbys, report: Report, number: int) -> None:
         super().__init__(name=f"dray-run-{number}", daemon=True)
         self.execution: Execution | None = None
         self.is_given_up = False
         self.ended = 0
+        self.followed = 0  # of these, standbys
         self._ready = ready
+        self._standbys = standbys
         self._report = report
         self._guard = threading.Lock()
         self._is_struck = False
 
     def run(self) -> None:
+        follower: Execution | None = None
         while not self.is_given_up:
-            execution = self._ready.take()
+            execution = follower or self._ready.take()
             if execution is None:
                 return
+            self.followed += follower is not None
             settlement = self._perform(execution)
+            # Before it is over: the engine must not see it end without the one that takes its place.
+            follower = self._follower(execution, settlement)
             execution.is_over = True
             self.ended += 1
             self._report(execution, settlement)
             del execution, settlement  # not kept until the next one comes
+
+    def _follower(self, ended: Execution, settlement: Settlement | None) -> Execution | None:
+        """Not while others wait for a slot, which were claimed before."""
+        if self.is_given_up or self._ready.is_waited_in or not len(self._standbys):
+            return None
+        return self._standbys.follow(ended, settlement)
 
     def _perform(self, execution: Execution) -> Settlement | None:
         if execution.stop is not None:

@@ -69,7 +69,9 @@ SELECT 'turn', id FROM part WHERE (state = 'parked' AND key IS NULL) OR (state =
 UNION ALL
 SELECT 'counted', id FROM part WHERE (held AND state <> 'running') OR (NOT held AND state = 'running' AND (key IS NOT NULL
     OR EXISTS (SELECT 1 FROM dray_limits AS l WHERE l.in_force
-        AND ((l.scope = 'task' AND l.name = part.task) OR (l.scope = 'queue' AND l.name = part.queue)))))
+        AND ((l.scope = 'task' AND l.name = part.task) OR (l.scope = 'queue' AND l.name = part.queue))
+        AND (l.kind <> 'limit' OR NOT EXISTS (SELECT 1 FROM dray_jobs AS h WHERE h.held AND $is_running(h)
+            AND h.worker_id = part.worker_id AND h.task = part.task AND h.queue = part.queue)))))
 UNION ALL
 SELECT 'times', id FROM part WHERE finished_at < started_at
     AND (state = 'completed' OR (state = 'failed' AND reason <> 'crashed'))

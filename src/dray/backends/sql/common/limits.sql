@@ -116,6 +116,11 @@ DELETE FROM dray_limits WHERE scope = :scope AND name = :name
 INSERT INTO dray_limits (scope, name, kind, source, period_us, most, in_force, changed_at)
 VALUES (:scope, :name, :kind, :source, :period_us, :most, :in_force, coalesce($at(changed_at), $now))
 
+-- name: limit_ahead
+-- Whether jobs of a task or a queue are in the hands of workers and do not count: they may be standbys.
+SELECT 1 FROM dray_jobs WHERE state = 'running' AND NOT held
+    AND CASE CAST(:scope AS text) WHEN 'task' THEN task ELSE queue END = :name LIMIT 1
+
 -- name: limit_hold_task
 -- From now on the running jobs of a task count.
 UPDATE dray_jobs SET held = TRUE WHERE state = 'running' AND task = :name AND NOT held
@@ -142,9 +147,9 @@ UPDATE dray_jobs SET state = 'parked' WHERE id $in_picked
 RETURNING queue
 
 -- name: limit_running
--- How many jobs run, by task and queue, among a bounded number of running jobs.
-SELECT task, queue, count(*) FROM (
-    SELECT task, queue FROM dray_jobs WHERE state = 'running' LIMIT :among
+-- How many jobs run that limits count, and how many in all, by task and queue, among a bounded number of running jobs.
+SELECT task, queue, count(CASE WHEN held THEN 1 END), count(*) FROM (
+    SELECT task, queue, held FROM dray_jobs WHERE state = 'running' LIMIT :among
 ) AS part GROUP BY task, queue
 
 -- name: limit_starts

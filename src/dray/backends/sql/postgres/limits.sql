@@ -88,7 +88,8 @@ RETURNING CAST(j.id AS text), j.claim, j.task, j.queue, j.args, j.attempt, j.max
 -- name: gate_swap
 -- Takes jobs of a task, no more than this transaction has ended of the same task and queue: where one takes the place of
 -- another, no more run than before, and so no lock is needed. Not more than there is room for: the limit may have been
--- lowered. None where another kind of rule counts, or the queue has other jobs; `gate_claim` is for those. Whether it has
+-- lowered. After these up to `ahead` more, which limits do not count yet, see `standbys.py`; none while more run than a
+-- limit allows. None where another kind of rule counts, or the queue has other jobs; `gate_claim` is for those. Whether it has
 -- any is asked by min, which reads one entry of an index: for EXISTS the planner might read the whole table.
 WITH rule AS MATERIALIZED (
     SELECT scope, name, kind, most FROM dray_limits
@@ -107,18 +108,39 @@ WITH rule AS MATERIALIZED (
         AND (SELECT min(task) FROM dray_jobs WHERE state = 'queued' AND queue = :queue AND task < :task) IS NULL
         AND (SELECT min(task) FROM dray_jobs WHERE state = 'queued' AND queue = :queue AND task > :task) IS NULL
 ), picked AS MATERIALIZED (
-    SELECT id FROM dray_jobs
+    SELECT id, priority, run_at FROM dray_jobs
     WHERE state = 'queued' AND queue = :queue AND task = :task AND (expires_at IS NULL OR expires_at > $now)
-    ORDER BY priority DESC, run_at, id LIMIT greatest(0, coalesce((SELECT n FROM room), 0)) FOR NO KEY UPDATE SKIP LOCKED
+    ORDER BY priority DESC, run_at, id LIMIT coalesce((SELECT n + :ahead FROM room WHERE n >= 0), 0)
+    FOR NO KEY UPDATE SKIP LOCKED
+), placed AS MATERIALIZED (
+    SELECT id, row_number() OVER (ORDER BY priority DESC, run_at, id) <= (SELECT n FROM room) AS counts FROM picked
 )
 UPDATE dray_jobs AS j SET
     state = 'running', worker_id = :worker_id, claim = j.claim + 1, attempt = j.attempt + 1,
-    started_at = m.now, updated_at = m.now, held = TRUE,
+    started_at = m.now, updated_at = m.now, held = p.counts,
     unique_lock = CASE WHEN j.unique_scope = 'queued' THEN NULL ELSE j.unique_lock END
-FROM (SELECT $now AS now) AS m
-WHERE j.id $in_picked AND (j.expires_at IS NULL OR j.expires_at > m.now)
+FROM (SELECT $now AS now) AS m CROSS JOIN placed AS p
+WHERE j.id = p.id AND j.id $in_picked AND (j.expires_at IS NULL OR j.expires_at > m.now)
+    AND (p.counts OR (j.attempt + 1 < j.max_attempts AND j.crashes = 0))
 RETURNING CAST(j.id AS text), j.claim, j.task, j.queue, j.args, j.attempt, j.max_attempts, j.crashes, j.max_crashes, j.timeout,
     j.priority, j.run_at, CAST(j.workflow_id AS text), j.headers, j.retry, j.key, j.held
+
+-- name: follower_hold
+-- From now on limits count these jobs: each runs in the place of one that has ended. Not those whose rows are locked.
+UPDATE dray_jobs AS j SET held = TRUE WHERE j.id = ANY (ARRAY(
+    SELECT r.id FROM json_array_elements(CAST(:pairs AS json)) AS p(pair)
+    JOIN dray_jobs AS r ON r.id = CAST(p.pair ->> 0 AS uuid)
+    WHERE (r.worker_id, r.claim, r.state) IS NOT DISTINCT FROM
+        (CAST(:worker_id AS uuid), CAST(p.pair ->> 1 AS integer), 'running')
+    FOR NO KEY UPDATE OF r SKIP LOCKED
+))
+
+-- name: follower_unheld
+-- Those that `follower_hold` has skipped.
+SELECT CAST(r.id AS text) FROM json_array_elements(CAST(:pairs AS json)) AS p(pair)
+JOIN dray_jobs AS r ON r.id = CAST(p.pair ->> 0 AS uuid)
+WHERE NOT r.held AND (r.worker_id, r.claim, r.state) IS NOT DISTINCT FROM
+    (CAST(:worker_id AS uuid), CAST(p.pair ->> 1 AS integer), 'running')
 
 -- name: turn_hop
 -- The keys after one, in their order, that have room, each with its first job: one entry of the index is read for a key,

@@ -37,6 +37,16 @@ SELECT json_group_array(json_array(j.id, j.claim, j.task, j.queue, j.args, j.att
 FROM json_each(:ids) AS given CROSS JOIN dray_jobs AS j ON j.id = given.value
 WHERE j.state = 'running' AND +j.worker_id = :worker_id
 
+-- name: follower_hold
+-- From now on limits count these jobs: each runs in the place of one that has ended.
+UPDATE dray_jobs SET held = TRUE FROM json_each(:pairs) AS given
+WHERE dray_jobs.id = json_extract(given.value, '$[0]') AND dray_jobs.claim = json_extract(given.value, '$[1]') AND worker_id = :worker_id AND state = 'running'
+
+-- name: follower_unheld
+-- Those that `follower_hold` has skipped: none, where there is one writer.
+SELECT j.id FROM json_each(:pairs) AS given CROSS JOIN dray_jobs AS j ON j.id = json_extract(given.value, '$[0]')
+WHERE NOT j.held AND j.claim = json_extract(given.value, '$[1]') AND +j.worker_id = :worker_id AND j.state = 'running'
+
 -- name: turn_hop
 -- The keys after one, in their order, that have room, each with its first job: one entry of the index is read for a key,
 -- however many jobs it has. A key at which the hops are used up comes whether it has room or not. After the last key comes
