@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
+from dray.backends.postgres.session import PostgresSession
 from dray.model.job import Claim, Demand
 from dray.model.limit import STANDBYS_GONE_US, Source, bounds_of
 from dray.model.settlement import completed
@@ -124,3 +125,26 @@ def test_a_change_of_limits_returns_when_none_can_start_any_more(world: World, a
     limit(world, 1)
 
     assert (time.monotonic() - began >= STANDBYS_GONE_US / 1e6) == (ahead > 0)
+
+
+def test_on_postgres_a_standby_that_ended_before_it_counted_leaves_no_place(server: World) -> None:
+    """It had the place of another, which ends in the same transaction: that is one place, not two. With two, this
+    worker would take the free one without a lock, beside another that counts."""
+    worker, running, standbys = begun(server, 2, 2)
+    limit(server, 3)
+    ended = [running[0], standbys[0]]
+    sent: list[str] = []
+    later = PostgresSession.later
+
+    def note(self: PostgresSession, name: str, /, **given: Any) -> Any:
+        sent.append(name)
+        return later(self, name, **given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PostgresSession, "later", note)
+        answer = exchange(server, worker, ended, 2)
+
+    assert "gate_swap" not in sent
+    assert "gate_lock" in sent
+    assert len(answer.claims) == 1  # the other standby counts since the limit was changed
+    assert counted(server) == 3

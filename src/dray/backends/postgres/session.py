@@ -250,8 +250,7 @@ class PostgresSession(Session):
             if sum(each.held for each in claims) < demand.limit:
                 turns.forget_swaps()
                 return Claimed(claims, goes_on=True)
-            if claims:
-                turns.allow_swaps(line, [claim.id for claim in claims])
+            turns.allow_swaps(line, [claim.id for claim in claims if claim.held])
             return Claimed(claims)
 
         return answer

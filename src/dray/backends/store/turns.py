@@ -90,7 +90,8 @@ class Turns:
             self._rest(line, place)
 
     def allow_swaps(self, line: SwapLine, claimed: Iterable[str]) -> None:
-        """These jobs were claimed from a line where others may take their places."""
+        """These jobs were claimed from a line where others may take their places. Not those that stand by: one that
+        ends before it was ever counted leaves no place."""
         if self._swap_line != line:
             self._swap_line = line
             self._claimed_there.clear()
@@ -104,6 +105,11 @@ class Turns:
         """Whether other jobs may take the places of some of these, once they have ended. A transaction begins."""
         self._ended = 0
         return not self._claimed_there.isdisjoint(ids)
+
+    def end_unread(self, ids: Iterable[str]) -> None:
+        """A transaction that takes no places ends these jobs, or tries to."""
+        self._ended = 0
+        self._claimed_there.difference_update(ids)
 
     def have_ended(self, ids: Iterable[str], taken: int) -> None:
         """The current transaction has ended these jobs itself; standbys have taken some of their places."""

@@ -159,7 +159,9 @@ class WorkStore(Store):
             uncounted = _count_followers(tx, worker_id, followers) if followers else set[str]()
             free = [each for each in _free(settlements, unkept) if each.id not in uncounted]
             written = cache(settle(tx, endings(self._db, worker_id, free))) if free else _NONE
-            if self._turns.may_swap(each.id for each in free) and demand.limit:
+            if not demand.limit:
+                self._turns.end_unread(each.id for each in free)
+            elif self._turns.may_swap(each.id for each in free):
                 # Read now: a job that its body had completed before is not ended here, and others may have its room.
                 self._turns.have_ended((each.id for each in written()), len(followers))
             trim_attempts(tx, free)
