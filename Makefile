@@ -1,6 +1,13 @@
 # Each target sets up what it needs; a second run finds it done. `make test PYTHON=python3.13` tests with another Python,
 # in an environment of its own.
-PYTHON ?= python3
+#
+# The default is the `python3` of the PATH, unless it was compiled without optimizations, as pyenv does where it is not
+# told otherwise: then the system's own, if it is new enough. It runs the same code in two thirds of the time.
+ifeq ($(origin PYTHON),undefined)
+PYTHON := $(shell \
+	python3 -c 'import sysconfig; exit("--enable-optimizations" not in sysconfig.get_config_var("CONFIG_ARGS"))' 2>/dev/null \
+	|| ! /usr/bin/python3 -c 'import sys; exit(sys.version_info < (3, 11))' 2>/dev/null || echo /usr/bin/)python3
+endif
 VENV := .venv$(if $(filter file,$(origin PYTHON)),,-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'))
 BIN := $(VENV)/bin
 

@@ -17,8 +17,11 @@ from typing import Any
 import pytest
 
 LACKING = """
-    import builtins, ctypes, io, os, select, signal, socket, sys, sysconfig, time
+    import builtins, ctypes, io, os, select, signal, socket, sys, sysconfig, time, types
 
+    dyld = types.ModuleType("ctypes.macholib.dyld")  # ctypes.util needs it there, and Debian's Python is without
+    dyld.dyld_find = lambda name: name
+    sys.modules.update({"ctypes.macholib": types.ModuleType("ctypes.macholib"), dyld.__name__: dyld})
     sysconfig.get_config_vars()  # it looks for a file that is named after the platform
     sys.platform = "darwin"
     taken = {

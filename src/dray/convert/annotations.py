@@ -119,9 +119,13 @@ def _flag(kind: type[Flag]) -> Reader:
         if type(value) is not int:
             raise forms.misfit(path, kind.__name__, value)
         try:
-            return kind(value)
+            made = kind(value)
         except ValueError:
-            raise refusal(path, f"expected the sum of values of {kind.__name__}, got another number") from None
+            made = None
+        # Until Python 3.11.4 a Flag drops what it does not know, if it is not told otherwise, and Right(8) is Right(0).
+        if made is None or int(getattr(made, "value", made)) != value:
+            raise refusal(path, f"expected the sum of values of {kind.__name__}, got another number")
+        return made
 
     return read
 
