@@ -32,6 +32,7 @@ from tests.schemas import Schemas
 from tests.server import TEMPLATE, Server, in_database, in_memory
 
 _numbers = itertools.count(1)
+_OBJECTS = 20_000  # more of them than before, and there is a garbage collection; with Python's 700 they took 3 %
 
 # An example may take long on a busy machine, which says nothing about the code.
 hypothesis.settings.register_profile("dray", deadline=None)
@@ -86,6 +87,7 @@ def _load_tests(config: pytest.Config) -> None:
 def pytest_collection_finish() -> None:
     """Looking through the collected tests at each full garbage collection took a fifth of the time."""
     gc.freeze()
+    gc.set_threshold(_OBJECTS, 10, 10)
     gc.enable()
 
 
@@ -117,7 +119,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def _start_server() -> Server:
     try:
-        server = Server("max_connections=400")  # four processes, whose pools may hold 20 each, and what they start
+        server = Server("max_connections=400")  # six processes, whose pools may hold 20 each, and what they start
     except RuntimeError as error:
         raise pytest.UsageError(str(error)) from None
     os.environ[TEMPLATE] = str(server.template)  # for all servers that tests start
