@@ -445,7 +445,7 @@ def test_an_idle_worker_passes_over_closed_keys_without_a_transaction(
             seen = len(looks)
             other.enqueue()
             until(lambda: len(looks) > seen and not looks[-1])  # noqa: B023 - over before the next one
-        # The first commit of another process may be met by a claim without a look: until one was lost, that is faster.
+        # After a commit of another process the worker claims without a look, until such a claim has found nothing.
         assert calls[0] - before <= 1
 
         core_of(app).backend.limits.say("task", "sync", Source.OVERRIDE, {Kind.KEY_LIMIT: ()})

@@ -118,12 +118,11 @@ def _flag(kind: type[Flag]) -> Reader:
     def read(value: Any, path: str) -> Any:
         if type(value) is not int:
             raise forms.misfit(path, kind.__name__, value)
-        try:
+        made: object = None
+        with suppress(ValueError):
             made = kind(value)
-        except ValueError:
-            made = None
-        # Until Python 3.11.4 a Flag drops what it does not know, if it is not told otherwise, and Right(8) is Right(0).
-        if made is None or int(getattr(made, "value", made)) != value:
+        # Until Python 3.11.4 a Flag drops unknown bits unless it is told otherwise: Right(8) would be Right(0).
+        if made is None or getattr(made, "value", made) != value:
             raise refusal(path, f"expected the sum of values of {kind.__name__}, got another number")
         return made
 
