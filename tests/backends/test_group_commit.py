@@ -226,22 +226,25 @@ def test_a_forked_child_does_not_wait_for_a_thread_of_its_parent(written: Writte
 def test_threads_write_each_job_once_in_fewer_transactions(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     backend.jobs.enqueue([job()])
     commits: list[int] = []
-    post = backend.db.post
+    post, waiting = backend.db.post, backend.jobs._group._waiting
+    given = [[job() for _ in range(25)] for _ in range(8)]
+    producing = set(range(len(given)))
 
     def counted(gather: Callable[[], Sequence[AlikeJobs]], **options: bool) -> None:
         commits.append(1)
+        # As on a slow disk: the next jobs of the other threads come while a transaction is under way.
+        until(lambda: sum(not each.is_over for each in waiting.copy()) >= len(producing) - 1)
         post(gather, **options)
 
     monkeypatch.setattr(backend.db, "post", counted)
-    given = [[job() for _ in range(25)] for _ in range(8)]
-    together = threading.Barrier(8)
 
-    def produce(jobs: list[NewJob]) -> list[str]:
-        together.wait(LONG)
-        return [backend.jobs.enqueue([each])[0].id for each in jobs]
+    def produce(number: int) -> list[str]:
+        ids = [backend.jobs.enqueue([each])[0].id for each in given[number]]
+        producing.remove(number)
+        return ids
 
-    with ThreadPoolExecutor(8) as threads:
-        returned = [each for ids in threads.map(produce, given) for each in ids]
+    with ThreadPoolExecutor(len(given)) as threads:
+        returned = [each for ids in threads.map(produce, range(len(given))) for each in ids]
 
     assert returned == [each.id for jobs in given for each in jobs]
     assert {each.id for each in backend.jobs.get(returned)} == set(returned)
