@@ -65,8 +65,15 @@ class Commits:
                 if sql.startswith("BEGIN"):
                     self.changes_before = self.total_changes
                 if sql == "COMMIT" and self.total_changes > self.changes_before:
-                    levels.append(super().execute("PRAGMA synchronous").fetchone()[0])
-                return super().execute(sql, *values)
+                    self._note()
+                is_alone, before = not self.in_transaction, self.total_changes
+                cursor = super().execute(sql, *values)
+                if is_alone and not self.in_transaction and self.total_changes > before:
+                    self._note()  # a statement that is a transaction of its own
+                return cursor
+
+            def _note(self) -> None:
+                levels.append(super().execute("PRAGMA synchronous").fetchone()[0])
 
         def noting(path: Path, factory: type[sqlite3.Connection] = Noting, **options: Any) -> sqlite3.Connection:
             return connect(path, factory, **options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -299,22 +300,45 @@ def test_a_thread_that_may_not_write_does_not_wait_for_another(
         other.join()
 
 
-def test_sqlite_asks_for_the_jobs_once_it_has_the_write_lock(tmp_path: Path) -> None:
+def test_a_job_on_its_own_is_one_statement_on_sqlite(tmp_path: Path) -> None:
+    with closing(open_backend(f"sqlite:///{tmp_path}/jobs.db")) as backend:
+        backend.jobs.enqueue([job()])
+        assert isinstance(backend.db, SqliteDatabase)
+        statements: list[str] = []
+        assert backend.db._writer is not None
+        backend.db._writer.set_trace_callback(statements.append)
+
+        made = job("1")
+        backend.jobs.enqueue([made])
+
+        assert len(statements) == 1, statements
+        assert [each.args for each in backend.jobs.get([made.id])] == ["1"]
+
+
+def test_sqlite_asks_again_for_the_jobs_once_it_has_the_write_lock(tmp_path: Path) -> None:
     """Others hold it for milliseconds; who comes meanwhile would have to wait for another commit."""
     with closing(open_backend(f"sqlite:///{tmp_path}/jobs.db")) as backend:
         backend.jobs.enqueue([job()])
         assert isinstance(backend.db, SqliteDatabase)
-        writer, had_lock, batch = backend.db._writer, list[bool](), alone()
+        writer, had_lock, given = backend.db._writer, list[bool](), [*alone("1"), *alone("2")]
         assert writer is not None
+        statements: list[str] = []
+        writer.set_trace_callback(statements.append)
+        with closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
 
-        def gather() -> list[AlikeJobs]:
-            had_lock.append(writer.in_transaction)
-            return batch
+            def gather() -> list[AlikeJobs]:
+                had_lock.append(writer.in_transaction)
+                return given[: len(had_lock)]
 
-        backend.db.post(gather)
+            with ThreadPoolExecutor(1) as threads:
+                posted = threads.submit(lambda: backend.db.post(gather))
+                until(lambda: any("BEGIN" in each for each in statements))
+                other.execute("COMMIT")
+                posted.result(LONG)
 
-        assert had_lock == [True]
-        assert [each.id for each in backend.jobs.get(batch[0].ids)] == batch[0].ids
+        assert had_lock == [False, True]
+        assert {each.args for each in backend.jobs.get([jobs.ids[0] for jobs in given])} == {"1", "2"}
 
 
 def test_jobs_of_one_task_are_one_statement_whoever_enqueues_them(tmp_path: Path) -> None:

@@ -117,12 +117,15 @@ def transactions(app: App, statements: Statements) -> int:
     """Returns how many transactions have written so far; on PostgreSQL by its transaction counter."""
     if app.url.startswith("sqlite:"):
         last: dict[str, str] = {}
-        begun = 0
+        is_open: dict[str, bool] = {}
+        count = 0
         for sender, text in zip(statements.senders, statements.sent, strict=True):
-            is_new = last.get(sender) != text  # a thread that finds the lock taken sends BEGIN until it has it
-            begun += is_new and "BEGIN IMMEDIATE" in text
+            begins = "BEGIN IMMEDIATE" in text
+            # A thread that finds the lock taken sends BEGIN until it has it. A statement alone is a transaction too.
+            count += last.get(sender) != text if begins else _changes(text) and not is_open.get(sender, False)
+            is_open[sender] = begins or (is_open.get(sender, False) and text not in {"COMMIT", "ROLLBACK"})
             last[sender] = text
-        return begun
+        return count
     return int(sql(app, "SELECT pg_current_xact_id()::text")[0][0])
 
 

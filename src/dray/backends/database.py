@@ -231,6 +231,7 @@ class Database(Protocol):
 
     def post(self, gather: Callable[[], Sequence[AlikeJobs]], *, durable: bool = True) -> None:
         """Writes new jobs in a transaction of their own and announces them; in one round trip where there is one.
+        After `check_may_write`.
 
         `gather` returns the jobs. It is called as late as can be, because threads that come until then share the
         transaction, and maybe again in another try. A job whose id is there already stays as it is.

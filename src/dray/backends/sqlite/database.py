@@ -31,7 +31,7 @@ from dray.backends.sqlite.files import Way
 from dray.backends.sqlite.inspect import inspected, verify
 from dray.backends.sqlite.proof import SqliteProofs
 from dray.backends.sqlite.readers import Readers, Visit
-from dray.backends.sqlite.session import SqliteSession
+from dray.backends.sqlite.session import SqliteSession, insert_plain, is_one_row
 from dray.backends.sqlite.transaction import SqliteBlock, SqliteTransaction
 from dray.backends.sqlite.upkeep import Deference, Upkeep
 from dray.backends.statements import Catalogue
@@ -117,11 +117,31 @@ class SqliteDatabase(Database):
         return self.write(work, durable=durable)()
 
     def post(self, gather: Callable[[], Sequence[AlikeJobs]], *, durable: bool = True) -> None:
+        with_cleanup(lambda: self._post(gather, durable=durable), self._give_writer_back)
+
+    def _post(self, gather: Callable[[], Sequence[AlikeJobs]], *, durable: bool) -> None:
         def work(tx: SqliteSession) -> None:
             for jobs in merged(gather()):
                 tx.insert_alike(jobs)
 
-        self.write(work, durable=durable)
+        connection = self._take_writer()
+        self._deference.pay(connection)
+        batch = gather()
+        if not (is_one_row(batch) and self._insert(connection, batch[0], durable=durable)):
+            self._transact(connection, work, durable=durable)
+
+    def _insert(self, connection: sqlite3.Connection, jobs: AlikeJobs, *, durable: bool) -> bool:
+        """One statement, which is a transaction of its own. False: another connection has the write lock."""
+        try:
+            self._sync(connection, durable=durable)
+            insert_plain(connection, self._catalogue, jobs, self.clock.now())
+        except sqlite3.Error as error:
+            if faults.is_busy(error):
+                return False
+            raise faults.translate(error, self.place) from error
+        except (UnicodeEncodeError, OverflowError) as error:
+            raise DataRefused(f"{self.place}: {error}") from error
+        return True
 
     def _transact(self, connection: sqlite3.Connection, work: Callable[[SqliteSession], T], *, durable: bool) -> T:
         try:
@@ -132,7 +152,7 @@ class SqliteDatabase(Database):
             raise DataRefused(f"{self.place}: {error}") from error
 
     def _try(self, connection: sqlite3.Connection, work: Callable[[SqliteSession], T], *, durable: bool) -> T:
-        self._sync(connection, "FULL" if durable else "NORMAL")
+        self._sync(connection, durable=durable)
         self._writer_session = session = SqliteSession(connection, self._catalogue, self.clock)
         try:
             # IMMEDIATE: a deferred transaction that writes after reading fails at once when another connection wrote.
@@ -145,7 +165,8 @@ class SqliteDatabase(Database):
             raise
         return answer
 
-    def _sync(self, connection: sqlite3.Connection, level: str) -> None:
+    def _sync(self, connection: sqlite3.Connection, *, durable: bool) -> None:
+        level = "FULL" if durable else "NORMAL"
         if level != self._synchronous:
             self._synchronous = ""  # not known, if this is interrupted
             connection.execute(f"PRAGMA synchronous = {level}")
@@ -187,7 +208,7 @@ class SqliteDatabase(Database):
                 self._writer.close()
             self._writer = self._file = None
         self._writer_session = None
-        self._write_lock.release_if_mine()
+        self._write_lock.lock.release()
 
     def read(self, work: Callable[[SqliteSession], T]) -> T:
         visit = Visit(self._readers)
@@ -286,7 +307,7 @@ class SqliteDatabase(Database):
 
     def identity(self) -> Row | None:
         try:
-            found = os.stat(self.path)  # noqa: PTH116 - at every call, and twice as fast
+            found = os.stat(self.place)  # noqa: PTH116 - at every call; a Path takes three times as long
         except OSError:
             return None
         return found.st_dev, found.st_ino

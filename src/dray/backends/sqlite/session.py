@@ -146,12 +146,10 @@ class SqliteSession(Session):
     def insert_alike(self, jobs: AlikeJobs) -> None:
         self.check()
         now, (pattern, ids, args) = self._time["now"], jobs
-        before, after = rows.alike(pattern, now, pattern.priority, instant=int)
         if len(ids) == 1:
-            statement = self.catalogue["job_insert_plain"]
-            row = (ids[0], *before, _inline(args[0]), *after, now)
-            self._connection.execute(statement.text, statement.arranged(row))
+            insert_plain(self._connection, self.catalogue, jobs, now)
         else:
+            before, after = rows.alike(pattern, now, pattern.priority, instant=int)
             statement = self.catalogue["job_insert_alike"]
             for start in range(0, len(ids), _CHUNK):
                 some = slice(start, start + _CHUNK)
@@ -311,6 +309,19 @@ class SqliteSession(Session):
 
     def bury(self, verdicts: Sequence[tuple[str, int]]) -> list[bool]:
         return self.each("worker_bury", [tuple(verdict) for verdict in verdicts])
+
+
+def is_one_row(batch: Sequence[AlikeJobs]) -> bool:
+    """Whether one INSERT writes all of it."""
+    return len(batch) == 1 and len(batch[0].ids) == 1 and len(batch[0].args[0]) <= PAYLOAD_SIZE
+
+
+def insert_plain(connection: sqlite3.Connection, catalogue: Catalogue, jobs: AlikeJobs, now: int) -> None:
+    """Writes the row of the only one of these jobs."""
+    pattern, (job_id,), (args,) = jobs
+    before, after = rows.alike(pattern, now, pattern.priority, instant=int)
+    statement = catalogue["job_insert_plain"]
+    connection.execute(statement.text, statement.arranged((job_id, *before, _inline(args), *after, now)))
 
 
 def _known(rows: list[T]) -> Callable[[], list[T]]:

@@ -65,11 +65,11 @@ class GroupCommit:
     def _add(self, request: _Request) -> None:
         is_patient = True
         while not request.is_over:
-            if not (is_patient and self._are_leaving()) and self._turn.acquire(0):
+            if not (self._waiting and is_patient and self._are_leaving()) and self._turn.acquire(0):
                 if not request.is_over:  # the last turn may have seen to it
                     self._write_with_others(request)
-                self._end_turn()
-            elif request not in self._waiting:
+                break
+            if request not in self._waiting:
                 self._waiting[request] = SimpleQueue()  # then once more: all may have left before it was seen here
             else:
                 try:
@@ -92,9 +92,10 @@ class GroupCommit:
         together = {request: None}
 
         def gather() -> list[AlikeJobs]:
-            for each in list(self._waiting.copy())[:_MOST]:
-                if not each.is_over and (durable or not each.durable):
-                    together[each] = None
+            if self._waiting:
+                for each in list(self._waiting.copy())[:_MOST]:
+                    if not each.is_over and (durable or not each.durable):
+                        together[each] = None
             return [jobs for each in together for jobs in each.batch]
 
         try:
@@ -115,9 +116,10 @@ class GroupCommit:
 
     def _end_turn(self) -> None:
         if self._turn.is_mine:
-            for each, bell in self._waiting.copy().items():
-                if each.is_over:
-                    bell.put(None)
+            if self._waiting:
+                for each, bell in self._waiting.copy().items():
+                    if each.is_over:
+                        bell.put(None)
             self._turn.release_if_mine()
 
     def _leave(self, request: _Request) -> None:
