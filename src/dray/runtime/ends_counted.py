@@ -14,7 +14,7 @@ from dray.runtime.execution import Execution
 from dray.runtime.in_flight import End
 
 if TYPE_CHECKING:
-    from dray.runtime.worker import Observer
+    from dray.runtime.parts import Observer
 
 OTHER = "_OTHER"  # the queues and tasks that are not told apart, together; as OpenTelemetry calls them
 MOST_NAMES = 100  # that are

@@ -8,9 +8,8 @@ lock only to claim, it looks whether there is any work.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from dray.backends import Backend
 from dray.backends.store.graph import FanOut
@@ -34,16 +33,13 @@ from dray.model.job import Claim, Demand
 from dray.model.settlement import Settled
 from dray.runtime.claiming import Capacity, ClaimPolicy, PollPolicy, YieldPolicy
 from dray.runtime.condition import SelfCheck
-from dray.runtime.crew import Crew
 from dray.runtime.events import Events
-from dray.runtime.execution import Execution, Link, missing_keys
-from dray.runtime.in_flight import InFlight
-from dray.runtime.inbox import Inbox
-from dray.runtime.notes import NoteBuffer
+from dray.runtime.execution import Execution, missing_keys
+from dray.runtime.fan_out_retry import FanOutRetry
 from dray.runtime.ownership import Ownership
+from dray.runtime.parts import Bodies, Hooks
 from dray.runtime.runners import Runner
-from dray.runtime.standbys import Standbys
-from dray.task.task import Task
+from dray.runtime.standbys import standby_tasks
 from dray.wording import counted
 
 _STALE_AHEAD = SECOND // 4  # after the last claim, when jobs claimed ahead that have not started go back
@@ -52,31 +48,8 @@ _ISOLATED_PAUSE = 5 * SECOND  # for a job that may run in a child process only, 
 _LOOK_PAUSE = SECOND  # between a busy worker's looks for cancels and other queues
 _LONGEST_REST = 2.0
 _SHORT_REST = 0.1  # while threads or processes are missing
-_FANOUT_PAUSE, _MOST_FANOUT_TRIES = SECOND // 100, 7  # doubled each time, 1.3 s in all; then it is left to the duty
 _SHORTEST_REST = 0.0005
 _HAND_OVER = 0.0003  # seconds; mostly, a thread that was woken runs after a third of that
-
-
-@dataclass(frozen=True, slots=True)
-class Bodies:
-    """What runs bodies, and what brings their ends and notes to the engine."""
-
-    tasks: Mapping[str, Task[..., Any]]
-    crew: Crew
-    link: Link
-    in_flight: InFlight
-    notes: NoteBuffer
-    inbox: Inbox
-    standbys: Standbys
-
-
-@dataclass(frozen=True, slots=True)
-class Hooks:
-    """What the engine calls, on its own thread."""
-
-    on_done: Callable[[], None]  # a job has ended
-    on_idle: Callable[[], None]
-    on_failure: Callable[[], None]  # no waiting can repair it
 
 
 @dataclass(eq=False)
@@ -99,20 +72,14 @@ class Engine:
         self.has_ended = Signal()  # it claims no more, and nothing is left to run or to write
         self._inbox, self._in_flight, self._notes = self._bodies.inbox, self._bodies.in_flight, self._bodies.notes
         self._standbys = self._bodies.standbys
-        # In a thread of the worker the next body can follow at once. A key is not known to limits by its task.
-        self._standby_tasks = tuple(
-            name
-            for name, task in self._bodies.tasks.items()
-            if task.options.runner == "thread" and task.options.key is None
-        )
+        self._standby_tasks = standby_tasks(self._bodies.tasks.values())
         self._outage = self._self_check.outage
         self._poll_policy = PollPolicy(hears_own=self._watch.hears_own)
         self._yield_policy = YieldPolicy()
         self._yields = False  # it leaves the write lock to producers for its next rest
         self._is_drained = False
         self._keyed_tasks = {name for name, task in self._bodies.tasks.items() if task.options.key is not None}
-        self._fanout_tries = 0
-        self._fanout_at: int | None = None  # when to tell children that another transaction has locked
+        self._fan_out_retry = FanOutRetry()
         self._is_full = False
         self._looks_on = False  # its last look has not come to an end
         self._fed_at = self._claimed_at = self._clock.steady()
@@ -127,7 +94,7 @@ class Engine:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is left to run or to write."""
-        is_telling = self._fanout_at is not None
+        is_telling = self._fan_out_retry.at is not None
         return self._in_flight.is_empty and not (is_telling or self._inbox.ended or self._inbox.refused)
 
     @property
@@ -199,8 +166,8 @@ class Engine:
     def _at_most(self, seconds: float, now: int) -> float:
         if self._in_flight.fanout_pending:
             return 0.0
-        if self._fanout_at is not None:
-            seconds = min(seconds, max(_SHORTEST_REST, (self._fanout_at - now) / SECOND))
+        if self._fan_out_retry.at is not None:
+            seconds = min(seconds, max(_SHORTEST_REST, (self._fan_out_retry.at - now) / SECOND))
         notes_us = self._notes.pause(now)
         if notes_us is not None:
             seconds = min(seconds, max(_SHORTEST_REST, notes_us / SECOND))
@@ -256,7 +223,7 @@ class Engine:
         except StorageError as error:
             self._fail(error)
             return False
-        is_time = self._fanout_at is not None and self._clock.steady() >= self._fanout_at
+        is_time = self._fan_out_retry.is_due(self._clock.steady())
         return self._fan_out() if is_time or self._in_flight.fanout_pending else True
 
     def _absorb(self) -> None:
@@ -501,17 +468,9 @@ class Engine:
         return True
 
     def _go_on_telling(self, step: FanOut) -> None:
-        """Decides when the next step follows one that told children of the end of their parents."""
-        now = self._clock.steady()
-        if step.decided or not step.left:
-            # One step at a time: bodies that end meanwhile, and other workers, get their turn in between.
-            self._in_flight.fanout_pending |= step.left
-            self._fanout_tries, self._fanout_at = 0, None
-        elif self._fanout_at is None or now >= self._fanout_at:
-            # Another transaction does it, mostly the duty's: what it frees cannot be seen until it commits.
-            is_last = self._fanout_tries == _MOST_FANOUT_TRIES
-            self._fanout_at = None if is_last else now + (_FANOUT_PAUSE << self._fanout_tries)
-            self._fanout_tries = 0 if is_last else self._fanout_tries + 1
+        goes_on = self._fan_out_retry.goes_on(step, self._clock.steady())
+        # One step at a time: bodies that end meanwhile, and other workers, get their turn in between.
+        self._in_flight.fanout_pending |= goes_on and step.left
 
     def _tell_done(self) -> None:
         self._backend.announce_done()

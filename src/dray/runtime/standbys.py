@@ -12,7 +12,8 @@ them, and a change of limits returns when that moment is over (`store/limits.py`
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from dray.clock import Clock
 from dray.instants import SECOND
@@ -20,8 +21,15 @@ from dray.model.job import Claim
 from dray.model.limit import STANDBY_US
 from dray.model.settlement import Settlement
 from dray.runtime.execution import Execution
+from dray.task.task import Task
 
 _PAUSE = SECOND  # without standbys, after one could not follow a job that had ended
+
+
+def standby_tasks(tasks: Iterable[Task[..., Any]]) -> tuple[str, ...]:
+    """The tasks of which jobs may stand by. In a thread of the worker the next body can follow at once; a key is not
+    known to limits by its task."""
+    return tuple(task.name for task in tasks if task.options.runner == "thread" and task.options.key is None)
 
 
 class Standbys:

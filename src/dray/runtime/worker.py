@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import timedelta
-from typing import Protocol, Self, TypeVar
+from typing import Self, TypeVar
 
 from dray.app_interface import AppInterface
 from dray.errors import ConfigError, DrayError, StorageError
@@ -30,15 +30,16 @@ from dray.runtime.claiming import ClaimPolicy, checked_concurrency, parse_queues
 from dray.runtime.condition import Condition, LockPatience, SelfCheck
 from dray.runtime.crew import Crew
 from dray.runtime.end_log import EndLog
-from dray.runtime.engine import Bodies, Engine, Hooks
+from dray.runtime.engine import Engine
 from dray.runtime.events import Events
 from dray.runtime.execution import Execution, StopCause
 from dray.runtime.heartbeat import Heartbeat, Identity, WorkerLease
-from dray.runtime.in_flight import End, InFlight
+from dray.runtime.in_flight import InFlight
 from dray.runtime.inbox import Inbox
 from dray.runtime.notes import NoteBuffer, WorkerLink
 from dray.runtime.notify import Voice, voice_of
 from dray.runtime.ownership import Ownership
+from dray.runtime.parts import Bodies, Hooks, Observer
 from dray.runtime.service import EngineLoop, Loop, Service
 from dray.runtime.signals import Signals
 from dray.runtime.standbys import Standbys
@@ -52,15 +53,6 @@ GRACE = 25.0
 _PATIENCE = 2.0  # seconds that the engine waits for the write lock before it does other things and tries again
 _LOCK_LOOK = 0.25  # seconds between two looks whether the database is locked
 _LAST_WRITE = 10.0  # seconds for the last outcomes before the process ends
-
-
-class Observer(Protocol):
-    """What a worker tells of its bodies. It must not raise or take long."""
-
-    @property
-    def began(self) -> Callable[[Execution], None] | None: ...  # a body starts, on its own thread
-    def ended(self, ends: Sequence[End]) -> None: ...  # these outcomes were written, on the engine's thread
-    def tick(self, *, is_over: bool = False) -> None: ...  # now and then; `is_over`: for the last time
 
 
 class Ending(enum.Enum):

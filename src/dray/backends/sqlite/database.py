@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -13,7 +12,7 @@ from typing import Any, TypeVar
 
 from dray import forks
 from dray.backends import migrate, sqlite
-from dray.backends.database import Copier, Database, DataRefused, Later, Proofs, Row
+from dray.backends.database import Copier, Database, Later, Proofs, Row
 from dray.backends.rows import merged
 from dray.backends.sqlite import faults, files, fork
 from dray.backends.sqlite.connect import (
@@ -135,21 +134,17 @@ class SqliteDatabase(Database):
         try:
             self._sync(connection, durable=durable)
             insert_plain(connection, self._catalogue, jobs, self.clock.now())
-        except sqlite3.Error as error:
+        except (sqlite3.Error, *faults.UNWRITABLE) as error:
             if faults.is_busy(error):
                 return False
             raise faults.translate(error, self.place) from error
-        except (UnicodeEncodeError, OverflowError) as error:
-            raise DataRefused(f"{self.place}: {error}") from error
         return True
 
     def _transact(self, connection: sqlite3.Connection, work: Callable[[SqliteSession], T], *, durable: bool) -> T:
         try:
             return tolerantly(connection, lambda: self._try(connection, work, durable=durable))
-        except sqlite3.Error as error:
+        except (sqlite3.Error, *faults.UNWRITABLE) as error:
             raise faults.translate(error, self.place) from error
-        except (UnicodeEncodeError, OverflowError) as error:
-            raise DataRefused(f"{self.place}: {error}") from error
 
     def _try(self, connection: sqlite3.Connection, work: Callable[[SqliteSession], T], *, durable: bool) -> T:
         self._sync(connection, durable=durable)
@@ -306,11 +301,7 @@ class SqliteDatabase(Database):
             raise faults.translate(error, self.place) from error
 
     def identity(self) -> Row | None:
-        try:
-            found = os.stat(self.place)  # noqa: PTH116 - at every call; a Path takes three times as long
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino
+        return files.identity(self.place)
 
     def inspect(self, work: Callable[[SqliteSession], T], *, seconds: float) -> T:
         def look() -> T:
@@ -490,8 +481,7 @@ class SqliteDatabase(Database):
 
     def _has_files_open(self) -> bool:
         """Whether SQLite has this database open in this process: by us, or by a connection of a forebear's."""
-        ours = self._writer is not None or self._readers.any_open or bool(self._blocks)
-        return self._has_inherited or ours
+        return self._has_inherited or self._writer is not None or self._readers.any_open or bool(self._blocks)
 
     def _refuse_if_broken(self) -> None:
         if self._broken:

@@ -23,18 +23,24 @@ _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _REFUSED = {sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH}
 
 
-def primary_code(error: sqlite3.Error) -> int:
+def primary_code(error: Exception) -> int:
     """SQLite's result code without the extension; 0 for an error of the Python module itself."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
-def is_busy(error: sqlite3.Error) -> bool:
+def is_busy(error: Exception) -> bool:
     """Whether another connection holds the lock: trying again may help."""
     return primary_code(error) in _BUSY
 
 
-def translate(error: sqlite3.Error, place: str) -> DrayError:
+# What the driver raises for values that it cannot write.
+UNWRITABLE = (UnicodeEncodeError, OverflowError)
+
+
+def translate(error: Exception, place: str) -> DrayError:
     """The error to raise for an error of the driver."""
+    if isinstance(error, UNWRITABLE):
+        return DataRefused(f"{place}: {error}")
     code, said = primary_code(error), escape_control(str(error))
     if code in _BUSY:
         return locked(place, None)

@@ -30,6 +30,15 @@ class Way(StrEnum):
     FROZEN = "mode=ro&immutable=1"  # no process has it open, so SQLite need not look for a -wal, nor make one
 
 
+def identity(path: str) -> tuple[int, int] | None:
+    """What tells this file from another at the same path. Asked at every write: a Path takes three times as long."""
+    try:
+        found = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def way(path: Path) -> Way | None:
     """How the file can be opened; None: there is none. An error if there is something else, or it cannot be read."""
     if not _is_file(path):

@@ -112,7 +112,7 @@ class Joins:
                 self._admit(session, theirs)
             try:
                 answer = work(session)
-            except (UnicodeEncodeError, OverflowError) as error:
+            except faults.UNWRITABLE as error:
                 raise DataRefused(f"{self._place}: {error}") from error
             cancellation.check()
             return answer

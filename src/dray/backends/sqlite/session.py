@@ -264,7 +264,10 @@ class SqliteSession(Session):
         others = [each for each in endings if each.settlement.state != State.COMPLETED]
         written = self._complete(completions) if completions else []
         written += self._settle_others(others) if others else []
-        parents = {row[0] for row in self.rows("fanout_mark", ids=[job_id for job_id, _ in written])}
+        # One look instead of an update that mostly finds nothing.
+        has_children = self.rows("edges_open")[0][0]
+        marked = self.rows("fanout_mark", ids=[job_id for job_id, _ in written]) if has_children else []
+        parents = {row[0] for row in marked}
         return _known([SettledRow(job_id, state, job_id in parents) for job_id, state in written])
 
     def _complete(self, endings: Sequence[SettlementRow]) -> list[tuple[str, str]]:

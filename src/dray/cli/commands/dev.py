@@ -188,7 +188,7 @@ def _styled(text: str, colour: str | None) -> str:
 
 
 class _BodyLines:
-    """Writes what a worker's bodies do; see `dray.runtime.worker.Observer`."""
+    """Writes what a worker's bodies do; see `dray.runtime.parts.Observer`."""
 
     def __init__(self, level: str) -> None:
         self._level = logging.getLevelNamesMapping()[level.upper()]

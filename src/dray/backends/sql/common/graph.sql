@@ -3,7 +3,6 @@
 -- after the row was locked shows the edges of an enqueue that committed meanwhile.
 WITH picked AS MATERIALIZED (
     SELECT DISTINCT e.parent_id AS id FROM dray_edges AS e WHERE e.satisfied = 0 AND e.parent_id $in_ids(ids)
-        AND EXISTS (SELECT 1 FROM dray_edges WHERE satisfied = 0)
 )
 UPDATE dray_jobs SET fanout_pending = TRUE WHERE id $in_picked AND finished_at IS NOT NULL
 RETURNING id

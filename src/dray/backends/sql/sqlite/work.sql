@@ -146,6 +146,10 @@ FROM (
 ) AS given
 WHERE dray_jobs.id = given.id AND +worker_id = :worker_id AND dray_jobs.claim = given.claim AND state = 'running'
 
+-- name: edges_open
+-- Whether any job waits for another. INDEXED BY: otherwise all edges are read, those of ended jobs too.
+SELECT EXISTS (SELECT 1 FROM dray_edges INDEXED BY dray_edges_open WHERE satisfied = 0)
+
 -- name: job_settle
 -- rows: id, worker_id, claim, state, final, reason, delay_us, gives_back, crash, error, error_key, keeps_error, started_age_us, finished_age_us, key
 -- Any other end of an attempt; a job put back or rescued ends as cancelled(user) where a cancel was requested.
