@@ -87,7 +87,9 @@ def tailing(shell: Shell, *words: str) -> Generator[Tailing]:
     made = Tailing(process, out, err)
     try:
         with dray.App(shell.url) as app:
-            until(lambda: (app.pause("sign"), app.resume("sign"), made.events)[2])
+            # Each state lasts until the next look here: of a pause that is over at once, tail may see nothing.
+            until(lambda: (app.pause("sign") or app.resume("sign"), made.events)[1])
+            app.resume("sign")
         yield made
         made.process.wait(PATIENCE)
         assert made.events
