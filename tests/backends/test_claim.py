@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from contextlib import closing
+from pathlib import Path
+from typing import Any
 
+import pytest
+
+from dray.backends import open_backend
+from dray.backends.sqlite import session
+from dray.clock import Ids
 from dray.instants import HOUR, SECOND
-from dray.model.job import Demand
+from dray.model.job import Claim, Demand, Job
+from dray.model.new_job import NewJob
 from tests import verbs
 from tests.backends import raw
-
-if TYPE_CHECKING:
-    from tests.backends.world import World
+from tests.backends.world import World
+from tests.manual_clock import ManualClock
 
 
 def test_a_claim_counts_the_attempt_and_starts_the_job(world: World) -> None:
@@ -274,6 +282,46 @@ def test_a_worker_that_is_not_known_claims_nothing(world: World) -> None:
 
 
 # Many at once
+
+
+def test_on_sqlite_few_jobs_are_claimed_by_one_statement_as_by_several(
+    clock: ManualClock, ids: Ids, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(7)
+    for n in range(60):
+        new, tasks = [_any_job(ids, rng, n % 3) for _ in range(12)], tuple("abc"[: rng.randint(1, 3)])
+        demand = Demand(("default", "mail"), tasks, rng.randint(1, 9), rng.choice([0, 0, 4]), tends=False)
+        found: list[tuple[list[Claim], list[Job]]] = []
+        worker = ids.new()
+        for name, most in (("several", 0), ("one", 32)):
+            monkeypatch.setattr(session, "_FEW_CLAIMS", most)
+            with closing(open_backend(f"sqlite:///{tmp_path / f'{name}-{n}.db'}", clock=clock)) as backend:
+                backend.migrate()
+                world = World(backend, clock, ids)
+                worker = world.worker(worker)
+                backend.jobs.enqueue(new)
+                if n % 10 == 0:
+                    backend.queues.pause("default")
+                claims = [claim for _ in range(3) for claim in verbs.claim(backend, worker, demand)]
+                found.append((claims, backend.jobs.get([job.id for job in new])))
+
+        several, one = found
+        assert one == several
+
+
+def _any_job(ids: Ids, rng: random.Random, tasks: int) -> NewJob:
+    options: dict[str, Any] = {
+        "task": "abc"[rng.randint(0, tasks)],
+        "queue": rng.choice(["default", "default", "mail"]),
+        "priority": rng.choice([None, 0, 5]),
+        "args": rng.choice(["{}", f'{{"long": "{"x" * 3_000}"}}']),
+        "max_attempts": rng.choice([1, 2, 3]),
+        "timeout": rng.choice([None, 0.1, 30]),
+        "headers": rng.choice([None, '{"a":"b"}']),
+    }
+    if rng.random() < 0.2:
+        options |= {"unique_key": f"key {rng.random()}", "unique_scope": "queued"}
+    return NewJob(id=ids.new(), **options)
 
 
 def test_racing_workers_share_the_jobs_and_nobody_gets_one_twice(world: World) -> None:

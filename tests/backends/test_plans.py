@@ -188,6 +188,10 @@ SQLITE_HOT: dict[str, tuple[dict[str, Any], str]] = {
         {"queues": '["default"]', "tasks": '["t", "u"]', "limit": 1, "all": True, "id": WORKER},
         "INDEX dray_jobs_ready (queue=? AND task>?)",
     ),
+    "claim_few": (
+        {"worker_id": WORKER, "queue": "default", "task": "t", "limit": 8},
+        "INDEX dray_jobs_ready (queue=? AND task=?)",
+    ),
     "job_claim": ({"worker_id": WORKER, "ids": SOME_IDS, "limit": 1}, "PRIMARY"),
     "job_claimed": ({"worker_id": WORKER, "ids": SOME_IDS}, "PRIMARY"),
     "tend_due": ({}, "dray_jobs_expiring"),
@@ -331,10 +335,11 @@ def test_sqlite_plan(
     assert not [step for step in plan if step.startswith("SCAN j") and "INDEX" not in step], plan
 
 
-@pytest.mark.parametrize("name", ["ready_ids", "ready_pick"])
+@pytest.mark.parametrize("name", ["ready_ids", "ready_pick", "claim_few"])
 def test_sqlite_reads_ready_jobs_in_order_without_sorting(name: str, sqlite_connection: sqlite3.Connection) -> None:
     statement = Catalogue("sqlite")[name]
-    plan = sqlite_connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", ("default", "t", 10)).fetchall()
+    values = statement.bind({"worker_id": WORKER, "now": 0, "queue": "default", "task": "t", "limit": 10})
+    plan = sqlite_connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", values).fetchall()
     assert not [row for row in plan if "TEMP B-TREE" in row[3]]
 
 

@@ -35,8 +35,8 @@ class World:
     def enqueue(self, task: str = "task", **options: Any) -> str:
         return self.backend.jobs.enqueue([self.new(task, **options)])[0].id
 
-    def worker(self) -> str:
-        worker = NewWorker(id=self.ids.new(), name="w", host="here", pid=1, boot=self.clock.boot)
+    def worker(self, worker_id: str | None = None) -> str:
+        worker = NewWorker(id=worker_id or self.ids.new(), name="w", host="here", pid=1, boot=self.clock.boot)
         self.backend.workers.register(worker, LEASE_US)
         return worker.id
 

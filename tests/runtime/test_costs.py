@@ -143,11 +143,12 @@ def test_a_thousand_short_jobs_take_thirty_transactions(app: App, statements: St
     assert transactions(app, statements) - before < 60
 
 
-def test_a_batch_is_claimed_and_ended_by_as_many_statements_as_one_job(app: App, statements: Statements) -> None:
-    """On SQLite a statement for each job would also be a moment for each at which the engine waits for the GIL."""
+def test_the_statements_of_a_batch_do_not_grow_with_its_jobs(app: App, statements: Statements) -> None:
+    """On SQLite a statement for each job would also be a moment for each at which the engine waits for the GIL. Few
+    jobs are claimed by one statement there, many by four."""
     sent: dict[int, int] = {}
     worker_id = register(app)
-    for count in (1, 100):
+    for count in (1, 100, 400):
         add(app, count)
         claims = core_of(app).backend.work.exchange(worker_id, (), Demand(("default",), ("nothing",), count)).claims
         ends = [completed(claim, 1, 2, '"a result"') for claim in claims]
@@ -157,7 +158,8 @@ def test_a_batch_is_claimed_and_ended_by_as_many_statements_as_one_job(app: App,
         sent[count] = len(statements.sent) - before
         assert (len(again.claims), again.settled.stale) == (count, [])
 
-    assert sent[100] == sent[1] <= 12
+    assert sent[400] == sent[100] <= 12
+    assert sent[1] == sent[100] - (3 if app.url.startswith("sqlite:") else 0)
 
 
 def test_the_end_of_a_job_is_counted_by_no_statement_of_its_own(app: App, statements: Statements) -> None:
@@ -265,7 +267,7 @@ def test_from_the_call_to_the_body_there_is_one_short_transaction(
 
     assert len(sent) >= 6  # the commit of a duty may wake it in vain
     # Most of them: every 5 s a writer of SQLite also asks who writes the log back.
-    assert statistics.median_high(sent) == (6 if app.url.startswith("sqlite:") else 4), sent
+    assert statistics.median_high(sent) == (3 if app.url.startswith("sqlite:") else 4), sent
 
 
 def noting(steps: list[str], step: str, method: Any) -> Any:

@@ -19,7 +19,7 @@ from dray.cli.options import command, import_option, is_typed, option, same_comm
 from dray.cli.parsing import given, time_option
 from dray.errors import DrayError
 from dray.log import log
-from dray.runtime import init_process
+from dray.runtime import init_process, own_process
 from dray.runtime.reporting import CHANNEL
 from dray.runtime.signals import SUPERVISED, keep_reload
 from dray.wording import counted
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 _LAST_SECONDS = 5.0
 _PATIENCE = 2.0  # seconds to wait for a locked file
-_SWITCH_INTERVAL = 0.0005  # seconds
 
 
 @command()
@@ -88,9 +87,7 @@ def worker(
         return supervise(same_command(), processes, grace, health_host, health_port, formatter)
     from dray.runtime.worker import Worker  # noqa: PLC0415 - `--help` needs no worker
 
-    # A tenth of Python's own, which is longer than most transactions of the engine: it would wait for the GIL while
-    # short bodies run, and they for it. Only here: a worker inside another program leaves its setting alone.
-    sys.setswitchinterval(_SWITCH_INTERVAL)
+    own_process.tune()
     found = core_of(app_with_tasks(target, imports))
     if not logs.configure(log_level, formatter) and log_format != "text":
         say("the app has set up logging by itself, so --log-format counts for nothing; set the format there")

@@ -104,6 +104,23 @@ SELECT EXISTS (SELECT 1 FROM dray_workers WHERE id = :worker_id AND state IN ('a
     AND NOT EXISTS (SELECT 1 FROM dray_queues WHERE name = :queue AND paused_at IS NOT NULL),
     $gated(:queue)
 
+-- name: claim_few
+-- Takes the next jobs of one task in one queue, and returns them: what `claim_allowed`, `ready_ids`, `job_claim` and
+-- `job_claimed` do, in one statement. Takes none where there are limits or keys.
+UPDATE dray_jobs SET
+    state = 'running', worker_id = :worker_id, claim = claim + 1, attempt = attempt + 1,
+    started_at = :now, updated_at = :now,
+    unique_lock = CASE WHEN unique_scope = 'queued' THEN NULL ELSE unique_lock END
+WHERE rowid IN (
+        SELECT rowid FROM dray_jobs WHERE state = 'queued' AND queue = :queue AND task = :task
+        ORDER BY priority DESC, run_at, id LIMIT :limit)
+    AND (expires_at IS NULL OR expires_at > :now)
+    AND EXISTS (SELECT 1 FROM dray_workers WHERE id = :worker_id AND state IN ('active', 'draining'))
+    AND NOT EXISTS (SELECT 1 FROM dray_queues WHERE name = :queue AND paused_at IS NOT NULL)
+    AND NOT $gated(:queue)
+RETURNING id, claim, task, queue, args, attempt, max_attempts, crashes, max_crashes, timeout, priority, run_at,
+    workflow_id, headers, retry
+
 -- name: job_newest
 -- A number that grows with every new job.
 SELECT coalesce(max(rowid), 0) FROM dray_jobs
