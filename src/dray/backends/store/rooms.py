@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import NamedTuple
 
 from dray.backends.database import Later, Row, Session
@@ -39,9 +40,11 @@ class Rooms:
     queue: str
     rules: Sequence[Rule]
     free: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
-    by_key: dict[tuple[str, str, str], int] = field(default_factory=dict[tuple[str, str, str], int])
+    by_key: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict[tuple[str, str], dict[str, int]])
     opens_at: int | None = None  # the earliest time at which a rate lets something start
-    _scopes_of: dict[str, _Scopes] = field(default_factory=dict[str, _Scopes])
+
+    def __post_init__(self) -> None:
+        self._scopes = cache(self._find_scopes)  # asked several times for each job of a claim
 
     def count(self, tx: Session) -> Later[None]:
         """Asks what runs and what has started; what is returned notes it, and forgets what was noted before."""
@@ -90,7 +93,7 @@ class Rooms:
     def note_key(self, task: str, key: str, of_task: int, of_queue: int) -> None:
         """What was read of a key. What this claim has taken of it since is not forgotten."""
         for scope in self._scopes(task).by_key:
-            self.by_key.setdefault((*scope, key), of_task if scope[0] == "task" else of_queue)
+            self.by_key.setdefault(scope, {}).setdefault(key, of_task if scope[0] == "task" else of_queue)
 
     def is_closed(self, task: str) -> bool:
         """Whether no job of a task may start, whatever its key."""
@@ -102,34 +105,38 @@ class Rooms:
 
     def fits(self, each: Candidate) -> bool:
         """Whether there is room for a job."""
-        return all(self.free[scope] > 0 for scope in self._scopes(each.task).together) and all(
-            self.by_key[scope] > 0 for scope in self._keys(each)
-        )
+        for scope in self._scopes(each.task).together:
+            if self.free[scope] <= 0:
+                return False
+        return self._key_fits(each)
+
+    def _key_fits(self, each: Candidate) -> bool:
+        if each.key is not None:
+            for scope in self._scopes(each.task).by_key:
+                if self.by_key[scope][each.key] <= 0:
+                    return False
+        return True
 
     def admit(self, each: Candidate) -> bool:
         """Takes the room that a job needs, if there is as much."""
         if not self.fits(each):
             return False
-        free, by_key = self.free, self.by_key
-        scopes, keys = self._scopes(each.task).together, self._keys(each)
-        for scope in scopes:
-            free[scope] -= 1
-        for scope in keys:
-            by_key[scope] -= 1
+        for scope in self._scopes(each.task).together:
+            self.free[scope] -= 1
+        self._take_of_key(each)
         return True
 
-    def _keys(self, each: Candidate) -> list[tuple[str, str, str]]:
-        return [] if each.key is None else [(*scope, each.key) for scope in self._scopes(each.task).by_key]
+    def _take_of_key(self, each: Candidate) -> None:
+        if each.key is not None:
+            for scope in self._scopes(each.task).by_key:
+                self.by_key[scope][each.key] -= 1
 
-    def _scopes(self, task: str) -> _Scopes:
-        found = self._scopes_of.get(task)
-        if found is None:
-            both = ("task", task), ("queue", self.queue)
-            rules = [rule for rule in self.rules if (rule.scope, rule.name) in both]
-            by_key = {(rule.scope, rule.name) for rule in rules if rule.kind in KEY_KINDS}
-            together = {(rule.scope, rule.name) for rule in rules if rule.kind not in KEY_KINDS}
-            found = self._scopes_of[task] = _Scopes(sorted(together), sorted(by_key))
-        return found
+    def _find_scopes(self, task: str) -> _Scopes:
+        both = ("task", task), ("queue", self.queue)
+        rules = [rule for rule in self.rules if (rule.scope, rule.name) in both]
+        by_key = {(rule.scope, rule.name) for rule in rules if rule.kind in KEY_KINDS}
+        together = {(rule.scope, rule.name) for rule in rules if rule.kind not in KEY_KINDS}
+        return _Scopes(sorted(together), sorted(by_key))
 
     def is_limited(self, task: str) -> bool:
         """Whether a rule counts the jobs of a task."""
@@ -147,15 +154,15 @@ class Rooms:
 
     def key_locks(self, each: Candidate) -> list[str]:
         """And of what has to be for the key of this job."""
-        return [":".join(scope) for scope in self._keys(each)]
+        if each.key is None:
+            return []
+        return [f"{scope}:{name}:{each.key}" for scope, name in self._scopes(each.task).by_key]
 
     def admit_key(self, each: Candidate) -> bool:
         """Takes the room that a job needs of its key, if there is as much."""
-        keys = self._keys(each)
-        if any(self.by_key[scope] <= 0 for scope in keys):
+        if not self._key_fits(each):
             return False
-        for scope in keys:
-            self.by_key[scope] -= 1
+        self._take_of_key(each)
         return True
 
     def starts(self, claims: Iterable[Claim]) -> list[tuple[str, str, str, int, int]]:
