@@ -7,7 +7,7 @@ database this is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
@@ -91,10 +91,17 @@ class Session(Protocol):
         and in each by priority, time and id. Where there are limits or keys, as `store/gate.py` says."""
         ...
 
-    def take(self, worker_id: str, keys: Mapping[str, str | None], held: Sequence[str], limit: int) -> list[Claim]:
+    def take(
+        self,
+        worker_id: str,
+        keys: Mapping[str, str | None],
+        held: Sequence[str],
+        limit: int,
+        spanning: Container[str] = (),
+    ) -> list[Claim]:
         """Takes these jobs, by id, unless they have started, ended or got another key meanwhile. Returns them in
         this order. Limits count those in `held`. Those from `limit` on are claimed ahead: not where losing an attempt
-        would do harm."""
+        would do harm. `spanning`: tasks whose limits hold in other queues too."""
         ...
 
     @property
@@ -102,7 +109,7 @@ class Session(Protocol):
         """Whether no other claim can be under way: there is only one writer, so nothing to lock."""
         ...
 
-    def lock_limits(self, names: Sequence[str]) -> Later[set[str]]:
+    def lock_limits(self, names: Collection[str]) -> Later[set[str]]:
         """Locks these names for this transaction, and waits for none; returns those it got."""
         ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from functools import cache, lru_cache, partial
 from itertools import groupby, starmap
 from typing import Any, Protocol, cast
@@ -33,6 +33,7 @@ PAUSE_SPACE = 0x64726170  # "drap"
 WORKER_SPACE = 0x64726177  # "draw"
 MIGRATE_SPACE = 0x6472616D  # "dram"
 LIMIT_SPACE = 0x6472616C  # "dral"
+_TASK = Claim._fields.index("task")
 _HOLD_PATIENCE = "2000"  # milliseconds in which a change of limits waits for locked rows, and no claim for the change
 
 
@@ -255,19 +256,29 @@ class PostgresSession(Session):
 
         return answer
 
-    def take(self, worker_id: str, keys: Mapping[str, str | None], held: Sequence[str], limit: int) -> list[Claim]:
+    def take(
+        self,
+        worker_id: str,
+        keys: Mapping[str, str | None],
+        held: Sequence[str],
+        limit: int,
+        spanning: Container[str] = (),
+    ) -> list[Claim]:
         ids = list(keys)
         chosen = json.dumps({job_id: key or "" for job_id, key in keys.items()})
-        given = {"ids": ids, "at_once": ids[:limit], "held": list(held), "keys": chosen}
+        at_once = ids[:limit] if limit < len(ids) else None
+        counted = list(held) if len(held) < len(ids) else None
+        given = {"ids": ids, "at_once": at_once, "held": counted, "keys": chosen}
         place = {job_id: n for n, job_id in enumerate(ids)}
-        claims = starmap(Claim, self.rows("gate_claim", worker_id=worker_id, **given))
-        return sorted(claims, key=lambda claim: place[claim.id])
+        rows = self.rows("gate_claim", worker_id=worker_id, **given)
+        rows.sort(key=lambda row: place[row[0]])
+        return [*starmap(Claim, [(*row, row[_TASK] in spanning) for row in rows])]
 
     @property
     def claims_alone(self) -> bool:
         return self._is_users  # no other worker claims in their transaction, and the locks would last as long
 
-    def lock_limits(self, names: Sequence[str]) -> Later[set[str]]:
+    def lock_limits(self, names: Collection[str]) -> Later[set[str]]:
         keys = {name: str(lock_key(name)) for name in names}
         asked = self.later("gate_lock", space=LIMIT_SPACE, keys=sorted(set(keys.values())))
 

@@ -6,7 +6,7 @@ import heapq
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice, starmap
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_ARGS, _TIMEOUT = Claim._fields.index("args"), Claim._fields.index("timeout")
+_TASK, _ARGS, _TIMEOUT = map(Claim._fields.index, ("task", "args", "timeout"))
 _PRIORITY, _RUN_AT = Claim._fields.index("priority"), Claim._fields.index("run_at")
 # Not escaped: the driver refuses half of a surrogate pair, which SQLite would take for something else.
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -224,7 +224,7 @@ class SqliteSession(Session):
                 count, ids = self._pick(queue, demand.tasks, limit + ahead)
                 if count:
                     self.run("job_claim", worker_id=worker_id, ids=ids, limit=limit)
-                    claimed += self._claimed("job_claimed", worker_id, ids)
+                    claimed += self._made(self._claimed("job_claimed", worker_id, ids))
             ahead -= max(0, count - limit)
             in_turn -= max(0, count - limit)
             limit -= min(limit, count)
@@ -242,24 +242,34 @@ class SqliteSession(Session):
         rows.sort(key=_by_order)
         return self._made([*map(list, rows)])
 
-    def take(self, worker_id: str, keys: Mapping[str, str | None], held: Sequence[str], limit: int) -> list[Claim]:
+    def take(
+        self,
+        worker_id: str,
+        keys: Mapping[str, str | None],
+        held: Sequence[str],
+        limit: int,
+        spanning: Container[str] = (),
+    ) -> list[Claim]:
         taken = json.dumps([*keys])
         self.run("gate_claim", worker_id=worker_id, ids=taken, held=list(held), limit=limit)
-        return self._claimed("gate_claimed", worker_id, taken)
+        rows = self._claimed("gate_claimed", worker_id, taken)
+        for row in rows:
+            row.append(row[_TASK] in spanning)
+        return self._made(rows)
 
     @property
     def claims_alone(self) -> bool:
         return True
 
-    def lock_limits(self, names: Sequence[str]) -> Later[set[str]]:
+    def lock_limits(self, names: Collection[str]) -> Later[set[str]]:
         return lambda: set(names)
 
-    def _claimed(self, name: Literal["job_claimed", "gate_claimed"], worker_id: str, ids: str) -> list[Claim]:
+    def _claimed(self, name: Literal["job_claimed", "gate_claimed"], worker_id: str, ids: str) -> list[list[Any]]:
         rows: list[list[Any]] = _loads(self.rows(name, worker_id=worker_id, ids=ids)[0][0])
         for row in rows:
             if row[_TIMEOUT] is not None:
                 row[_TIMEOUT] = float(row[_TIMEOUT])
-        return self._made(rows)
+        return rows
 
     def _made(self, rows: list[list[Any]]) -> list[Claim]:
         large = [row[0] for row in rows if row[_ARGS] is None]

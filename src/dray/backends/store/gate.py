@@ -183,19 +183,17 @@ class Gate:
         wanted = self._with_locked_keys(chosen)
         claims = self._take_locked(worker_id, wanted, limit) if wanted else []
         taken = {claim.id for claim in claims}
-        for n, each in enumerate(chosen):
-            # What should start now and cannot be had has had its turn: it must not keep all other keys waiting.
-            if each.key is not None and (each.id in taken or n < limit):
-                self._remember(each)
+        # What should start now and cannot be had has had its turn: it must not keep all other keys waiting.
+        had = [each for n, each in enumerate(chosen) if n < limit or each.id in taken]
+        for each in {each.task: each for each in had if each.key is not None}.values():  # the last one of each line
+            self._remember(each)
         return claims
 
     def _take_locked(self, worker_id: str, wanted: Sequence[Candidate], limit: int) -> list[Claim]:
         held = [each.id for each in wanted if each.key is not None or self._rooms.is_limited(each.task)]
-        claims = self._tx.take(worker_id, {each.id: each.key for each in wanted}, held, limit)
-        self._skips_locked |= len(claims) < len(wanted)
         spanning = {line.task for line in self._ready if self._rooms.spans_queues(line.task)}
-        if spanning:
-            claims = [claim._replace(spans_queues=claim.task in spanning) for claim in claims]
+        claims = self._tx.take(worker_id, {each.id: each.key for each in wanted}, held, limit, spanning)
+        self._skips_locked |= len(claims) < len(wanted)
         starts = self._rooms.starts(claims)
         for scope, name, key, period_us, n in starts:
             self._tx.later("starts_add", scope=scope, name=name, key=key, period_us=period_us, n=n)
@@ -250,7 +248,7 @@ class Gate:
         if self._tx.claims_alone:
             return chosen
         needed = [self._rooms.key_locks(each) for each in chosen]
-        names = sorted({name for each in needed for name in each})
+        names = {name for each in needed for name in each}
         if not names:
             return chosen
         lock = self._tx.lock_limits(names)
@@ -263,21 +261,15 @@ class Gate:
             for task, keys in by_task.items()
         ]
         locked = lock()
-        self._goes_on |= len(locked) < len(names)
-        self._uncounted |= {
-            (each.task, each.key)
-            for each, names in zip(chosen, needed, strict=True)
-            if each.key is not None and not locked.issuperset(names)
-        }
+        if len(locked) < len(names):
+            self._goes_on = True
+            missed = [each for each, names in zip(chosen, needed, strict=True) if not locked.issuperset(names)]
+            self._uncounted.update((each.task, each.key) for each in missed if each.key is not None)
+            chosen = [each for each, names in zip(chosen, needed, strict=True) if locked.issuperset(names)]
         self._rooms.by_key.clear()
         for task, rows in rooms:
-            for row in rows():
-                self._rooms.note_key(task, *row)
-        return [
-            each
-            for each, names in zip(chosen, needed, strict=True)
-            if locked.issuperset(names) and self._rooms.admit_key(each)
-        ]
+            self._rooms.note_keys(task, rows())
+        return [each for each in chosen if self._rooms.admit_key(each)]
 
     def _line(self, task: str) -> dict[str, str]:
         return {"queue": self._queue, "task": task}
@@ -361,15 +353,15 @@ class Gate:
             asked["limit"] = max(_SPARE, way["limit"])
         while hops.left(line) > 0:
             rows = (sent or self._tx.later("turn_hop", **asked, after=after, hops=hops.left(line)))()
-            sent, (last, n, *_) = None, rows[-1]
+            sent, (last, _, _, n, *_) = None, rows[-1]
             hops.spend(line, n)
-            found: list[tuple[str, list[Row]]] = []
-            for key, _, of_task, of_queue, *job in rows:
-                if key is None:
-                    break
-                self._rooms.note_key(task, key, of_task, of_queue)
-                if of_task > 0 and of_queue > 0 and (task, key) not in self._uncounted:
-                    found.append((key, [tuple(job)]))
+            keyed = rows if last is not None else rows[:-1]
+            self._rooms.note_keys(task, keyed)
+            found = [
+                (key, [(run_at, job_id)])
+                for key, of_task, of_queue, _, run_at, job_id in keyed
+                if of_task > 0 and of_queue > 0 and (task, key) not in self._uncounted
+            ]
             yield from self._free(task, found, way) if self._skips_locked else found
             if last is None:
                 return

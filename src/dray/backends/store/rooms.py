@@ -31,6 +31,7 @@ class _Scopes(NamedTuple):
 
     together: list[tuple[str, str]]  # scope and name of rules for all jobs
     by_key: list[tuple[str, str]]  # and of those for each key
+    key_locks: list[str]  # what the names of the latter's locks begin with; a key follows
 
 
 @dataclass
@@ -90,14 +91,17 @@ class Rooms:
             given[f"{scope}_has_key_rate"] = any(rule.kind == Kind.KEY_RATE for rule in rules)
         return given
 
-    def note_key(self, task: str, key: str, of_task: int, of_queue: int) -> None:
-        """What was read of a key. What this claim has taken of it since is not forgotten."""
+    def note_keys(self, task: str, rows: Iterable[Row]) -> None:
+        """What was read of keys: each with its room by the task's rules and by the queue's. What this claim has taken
+        of them since is not forgotten."""
         for scope in self._scopes(task).by_key:
-            self.by_key.setdefault(scope, {}).setdefault(key, of_task if scope[0] == "task" else of_queue)
+            rooms, column = self.by_key.setdefault(scope, {}), 1 if scope[0] == "task" else 2
+            for row in rows:
+                rooms.setdefault(row[0], row[column])
 
     def is_closed(self, task: str) -> bool:
         """Whether no job of a task may start, whatever its key."""
-        return min(self.free.get(("task", task), 1), self.free.get(("queue", self.queue), 1)) <= 0
+        return bool(self.free) and self.room(task, 1) <= 0
 
     def room(self, task: str, most: int) -> int:
         """How many of `most` jobs of a task may start, whatever their keys."""
@@ -108,9 +112,6 @@ class Rooms:
         for scope in self._scopes(each.task).together:
             if self.free[scope] <= 0:
                 return False
-        return self._key_fits(each)
-
-    def _key_fits(self, each: Candidate) -> bool:
         if each.key is not None:
             for scope in self._scopes(each.task).by_key:
                 if self.by_key[scope][each.key] <= 0:
@@ -119,24 +120,32 @@ class Rooms:
 
     def admit(self, each: Candidate) -> bool:
         """Takes the room that a job needs, if there is as much."""
-        if not self.fits(each):
+        for scope in self._scopes(each.task).together:
+            if self.free[scope] <= 0:
+                return False
+        if not self.admit_key(each):
             return False
         for scope in self._scopes(each.task).together:
             self.free[scope] -= 1
-        self._take_of_key(each)
         return True
 
-    def _take_of_key(self, each: Candidate) -> None:
+    def admit_key(self, each: Candidate) -> bool:
+        """Takes the room that a job needs of its key, if there is as much."""
         if each.key is not None:
-            for scope in self._scopes(each.task).by_key:
+            by_key = self._scopes(each.task).by_key
+            for scope in by_key:
+                if self.by_key[scope][each.key] <= 0:
+                    return False
+            for scope in by_key:
                 self.by_key[scope][each.key] -= 1
+        return True
 
     def _find_scopes(self, task: str) -> _Scopes:
         both = ("task", task), ("queue", self.queue)
         rules = [rule for rule in self.rules if (rule.scope, rule.name) in both]
-        by_key = {(rule.scope, rule.name) for rule in rules if rule.kind in KEY_KINDS}
-        together = {(rule.scope, rule.name) for rule in rules if rule.kind not in KEY_KINDS}
-        return _Scopes(sorted(together), sorted(by_key))
+        by_key = sorted({(rule.scope, rule.name) for rule in rules if rule.kind in KEY_KINDS})
+        together = sorted({(rule.scope, rule.name) for rule in rules if rule.kind not in KEY_KINDS})
+        return _Scopes(together, by_key, [f"{scope}:{name}:" for scope, name in by_key])
 
     def is_limited(self, task: str) -> bool:
         """Whether a rule counts the jobs of a task."""
@@ -154,16 +163,8 @@ class Rooms:
 
     def key_locks(self, each: Candidate) -> list[str]:
         """And of what has to be for the key of this job."""
-        if each.key is None:
-            return []
-        return [f"{scope}:{name}:{each.key}" for scope, name in self._scopes(each.task).by_key]
-
-    def admit_key(self, each: Candidate) -> bool:
-        """Takes the room that a job needs of its key, if there is as much."""
-        if not self._key_fits(each):
-            return False
-        self._take_of_key(each)
-        return True
+        key = each.key
+        return [] if key is None else [lock + key for lock in self._scopes(each.task).key_locks]
 
     def starts(self, claims: Iterable[Claim]) -> list[tuple[str, str, str, int, int]]:
         """What these claims spend: scope, name, key, period and number, as `starts_add` takes them."""

@@ -68,17 +68,18 @@ SELECT pg_advisory_xact_lock(:space, :key)
 
 -- name: gate_claim
 -- Takes jobs by their ids, some of which count for limits. Not one whose key was replaced since it was chosen: room was
--- counted for the other one. As `job_claim` otherwise.
+-- counted for the other one. As `job_claim` otherwise. `held` and `at_once` are NULL where all of them are meant: to look
+-- each one up in a list takes longer the longer it is.
 WITH picked AS MATERIALIZED (
     SELECT j.id FROM dray_jobs AS j
     WHERE j.id $in_ids(ids) AND j.state IN ('queued', 'parked')
         AND coalesce(j.key, '') = (SELECT CAST(:keys AS jsonb)) ->> CAST(j.id AS text)
-        AND (j.id $in_ids(at_once) OR (j.attempt + 1 < j.max_attempts AND j.crashes = 0))
+        AND (CAST(:at_once AS json) IS NULL OR j.id $in_ids(at_once) OR (j.attempt + 1 < j.max_attempts AND j.crashes = 0))
     ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE dray_jobs AS j SET
     state = 'running', worker_id = :worker_id, claim = j.claim + 1, attempt = j.attempt + 1,
-    started_at = m.now, updated_at = m.now, held = j.id $in_ids(held),
+    started_at = m.now, updated_at = m.now, held = CAST(:held AS json) IS NULL OR j.id $in_ids(held),
     unique_lock = CASE WHEN j.unique_scope = 'queued' THEN NULL ELSE j.unique_lock END
 FROM (SELECT $now AS now) AS m
 WHERE j.id $in_picked AND (j.expires_at IS NULL OR j.expires_at > m.now)
@@ -160,7 +161,7 @@ WITH RECURSIVE hop (key, run_at, id, n) AS (
     ) AS following ON TRUE
     WHERE hop.key IS NOT NULL AND hop.n < :hops AND (CAST(:until AS text) IS NULL OR hop.key <= :until)
 )
-SELECT line.key, line.n, line.of_task, line.of_queue, line.run_at, line.id
+SELECT line.key, line.of_task, line.of_queue, line.n, line.run_at, line.id
 FROM (
     SELECT CASE WHEN CAST(:until AS text) IS NULL OR hop.key <= :until THEN hop.key END AS key, hop.n, hop.run_at,
         hop.id, $key_room(task, hop.key) AS of_task, $key_room(queue, hop.key) AS of_queue

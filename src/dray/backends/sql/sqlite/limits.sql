@@ -60,7 +60,7 @@ WITH RECURSIVE hop (key, n) AS (
         AND j.priority = :priority AND j.key > hop.key ORDER BY j.key LIMIT 1), hop.n + 1
     FROM hop WHERE hop.key IS NOT NULL AND hop.n < :hops AND (:until IS NULL OR hop.key <= :until)
 )
-SELECT line.key, line.n, line.of_task, line.of_queue,
+SELECT line.key, line.of_task, line.of_queue, line.n,
     (SELECT j.run_at FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue = :queue AND j.task = :task
         AND j.priority = :priority AND j.key = line.key ORDER BY j.run_at, j.id LIMIT 1),
     (SELECT j.id FROM dray_jobs AS j WHERE j.state = 'parked' AND j.queue = :queue AND j.task = :task
