@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cache
+from functools import partial
 from typing import Any, NamedTuple
 
 from dray.backends import rows
@@ -158,12 +158,14 @@ class WorkStore(Store):
             unkept = self._keep_notes(tx, worker_id, notes)
             uncounted = _count_followers(tx, worker_id, followers) if followers else set[str]()
             free = [each for each in _free(settlements, unkept) if each.id not in uncounted]
-            written = cache(settle(tx, endings(self._db, worker_id, free))) if free else _NONE
+            written = settle(tx, endings(self._db, worker_id, free)) if free else _NONE
             if not demand.limit:
                 self._turns.end_unread(each.id for each in free)
             elif self._turns.may_swap(each.id for each in free):
                 # Read now: a job that its body had completed before is not ended here, and others may have its room.
-                self._turns.have_ended((each.id for each in written()), len(followers))
+                ended = written()
+                self._turns.have_ended((each.id for each in ended), len(followers))
+                written = partial(list[SettledRow], ended)
             trim_attempts(tx, free)
             rivalry = tx.rivalry()
             if not demand.limit + demand.ahead:
