@@ -359,7 +359,7 @@ def test_an_idle_watch_pins_no_old_state_of_the_file(path: Path, watch: SqliteWa
 
 
 def test_a_commit_that_waits_for_the_disk_is_seen_soon_after_with_few_looks():
-    """By the pauses alone: at most a quarter of the time that the commit took, or 50 µs."""
+    """By the pauses alone: at most a tenth of the time that the commit took, and 50 µs."""
     pace = module.Pace(0.0)
     now = 10.0  # the doubt of the start is over
     pace.note(now, is_written=True, is_changed=False)
@@ -370,9 +370,9 @@ def test_a_commit_that_waits_for_the_disk_is_seen_soon_after_with_few_looks():
         looks.append(now - 10.0)
 
     lags = [late - early for early, late in pairwise(looks)]
-    assert all(lag <= max(0.000_063, early / 4 + 0.000_06) for early, lag in zip(looks, lags, strict=False)), looks
-    assert sum(look < 0.001 for look in looks) <= 9
-    assert len(looks) <= 22  # in 20 ms
+    assert all(lag <= max(0.000_063, early / 10 + 0.000_06) for early, lag in zip(looks, lags, strict=False)), looks
+    assert sum(look < 0.001 for look in looks) <= 12
+    assert len(looks) <= 40  # in 20 ms
 
 
 @LINUX

@@ -273,7 +273,7 @@ def test_writers_copy_the_log_back_themselves_where_nobody_has_the_duty(world: W
     world.worker()
     world.enqueue()
 
-    assert _threshold(world.backend) == 4_000
+    assert _threshold(world.backend) == 1_000
 
 
 def test_writers_leave_it_to_the_live_worker_that_has_the_duty(world: World, path: Path) -> None:
@@ -303,7 +303,7 @@ def test_writers_notice_within_5_seconds_that_nobody_does_it_any_more(world: Wor
     world.clock.advance(5 * SECOND)
     world.enqueue()
 
-    assert (before, _threshold(world.backend)) == (40_000, 4_000)
+    assert (before, _threshold(world.backend)) == (40_000, 1_000)
 
 
 def test_a_worker_of_another_boot_is_nobody_to_wait_for(world: World, path: Path) -> None:
@@ -313,7 +313,7 @@ def test_a_worker_of_another_boot_is_nobody_to_wait_for(world: World, path: Path
 
     with closing(open_backend(f"sqlite:///{path}", clock=rebooted)) as other:
         World(other, rebooted, Ids(rebooted)).enqueue()
-        assert _threshold(other) == 4_000
+        assert _threshold(other) == 1_000
 
 
 def test_a_server_looks_after_its_own_log(postgres_url: str) -> None:

@@ -28,7 +28,9 @@ C = TypeVar("C", bound=sqlite3.Connection)
 Lender = Callable[[], AbstractContextManager[sqlite3.Connection]]
 
 _SHORTEST_PAUSE, _SHORT_PAUSE, _LONG_PAUSE = 0.000_05, 0.000_2, 0.05
-CHECKPOINT_FRAMES = 4_000
+# A commit that makes the log longer takes up to twice as long as one that writes over it: the file system has to note
+# the new size too. With 4,000 the first 1,300 jobs of a producer took 230 µs each instead of 180.
+CHECKPOINT_FRAMES = 1_000
 _SETTINGS = (
     "foreign_keys = ON",
     "mmap_size = 0",

@@ -1,8 +1,8 @@
 """The file's upkeep: checkpoints, and unused pages.
 
-A connection that commits past 4,000 frames of log would copy them back, in the middle of an enqueue or a claim, and
+A connection that commits past 1,000 frames of log would copy them back, in the middle of an enqueue or a claim, and
 two that do so at once can damage the file (SQLite before 3.51.3). So while a live worker has the duty `checkpoint`,
-all others leave it to that worker; not for ever, in case it does not keep its word.
+all others leave it to that worker, up to 40,000 frames, in case it does not keep its word.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dray.backends.statements import Catalogue
 from dray.clock import Clock
 from dray.instants import SECOND
 
-_PATIENT_FRAMES = 10 * CHECKPOINT_FRAMES
+_PATIENT_FRAMES = 40_000
 _ASK_AGAIN_US = 5 * SECOND
 _WAIT = 1.0  # seconds that a log too large is worth
 _PATIENCE = 2.0

@@ -6,9 +6,9 @@ connection first, which pins the -wal for as long as it is open; then the watche
 
 An event comes when the -wal is written, and under synchronous=FULL the commit is visible only after the fsync that
 follows, without another event. So after an event the watch doubts: it reads at once, then after 50 µs, each pause a
-quarter longer, up to 50 ms, for a second. A change does not end the doubt: the event may have been that of the
+tenth longer, up to 50 ms, for a second. A change does not end the doubt: the event may have been that of the
 next commit, which began when the one now seen was over. But most often there is none, so from there on it reads
-after 1 ms, 2 ms, 4 ms … 32 ms, then after 256 ms, 7 times instead of 46. Such a commit is seen after at most twice
+after 1 ms, 2 ms, 4 ms … 32 ms, then after 256 ms, 7 times instead of 80. Such a commit is seen after at most twice
 the time it took, if that was 60 ms or less. After a commit that this process had told of (a beat) it makes sure
 instead: it takes the write lock if that is free, and while it has it no commit can be under way.
 
@@ -41,7 +41,7 @@ SAFETY_POLL = 2.0
 
 _DOUBT = 1.0
 _FIRST_PAUSE = 0.000_05
-_GROWTH = 1.25
+_GROWTH = 1.1
 _LONGEST_PAUSE = 0.05
 _CONFIRM_PAUSE = 0.001
 _CONFIRM_GROWTH = 2.0
