@@ -136,6 +136,9 @@ def test_in_a_log_that_grows_no_more_the_rate_of_the_last_time_tells_when_to_cop
 ) -> None:
     monkeypatch.setattr(module, "_FRAMES", 250)
     _write_much(world, 4)
+    assert isinstance(world.backend.db, SqliteDatabase)
+    assert world.backend.db._writer is not None
+    world.backend.db._writer.execute("PRAGMA wal_autocheckpoint = 40000")  # as beside the worker that has the duty
     checkpointer = _checkpointer(world)
     checkpointer.tick()
     for _ in range(11):  # about 250 pages a second, in the room that there is
