@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
 from dray.backends.database import Rivalry
 from dray.instants import MILLISECOND, SECOND
-from dray.runtime.claiming import AHEAD, ClaimPolicy, PollPolicy, YieldPolicy
+from dray.runtime.claiming import AHEAD, ClaimPolicy, GatherPolicy, PollPolicy, YieldPolicy
 
 
 @pytest.mark.parametrize(
@@ -245,6 +246,75 @@ def test_a_wait_counts_for_the_next_exchange_and_no_longer() -> None:
 
     assert free(policy, 20) > 0
     assert free(policy, 30) == 0.0
+
+
+def flow(
+    policy: GatherPolicy,
+    start: int,
+    exchanges: int,
+    *,
+    each_ms: int = 1,
+    ended: int = 1,
+    claimed: int = 2,
+    is_short: bool = True,
+) -> float:
+    """The last pause after so many exchanges from a time on, in ms."""
+    pauses = [
+        policy.exchanged(ended, claimed, (start + n * each_ms) * MS, is_short=is_short)
+        for n in range(1, exchanges + 1)
+    ]
+    return pauses[-1]
+
+
+def test_a_worker_waits_for_more_while_jobs_come_by_twos_and_threes() -> None:
+    policy = GatherPolicy()
+
+    assert flow(policy, 0, 15) == 0.0
+    assert flow(policy, 15, 1) == 0.01
+    # As many come as before, now by 22 in each pause.
+    assert flow(policy, 16, 48, each_ms=11, claimed=22) == 0.01
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        {"claimed": 1},  # a chain: each job enqueues the next
+        {"ended": 0},  # bodies that take longer
+        {"claimed": 8, "is_short": False},  # there is more than it can take
+    ],
+)
+def test_it_does_not_wait_where_that_would_bring_no_more(seen: dict[str, Any]) -> None:
+    assert flow(GatherPolicy(), 0, 100, **seen) == 0.0
+
+
+def test_it_stops_to_wait_where_fewer_come_because_of_it_and_for_twice_as_long_each_time() -> None:
+    policy = GatherPolicy()
+    assert flow(policy, 0, 16) == 0.01
+
+    assert flow(policy, 16, 16, each_ms=11) == 0.0  # those who enqueue two wait for their ends
+
+    assert flow(policy, 192, 992) == 0.0
+    assert flow(policy, 1184, 16) == 0.01
+    assert flow(policy, 1200, 16, each_ms=11) == 0.0
+    assert flow(policy, 1376, 1984) == 0.0
+    assert flow(policy, 3360, 16) == 0.01
+
+
+def test_it_judges_by_what_comes_at_a_time() -> None:
+    policy = GatherPolicy()
+    assert flow(policy, 0, 16) == 0.01
+
+    assert flow(policy, 1000, 1) == 0.0
+    assert flow(policy, 1001, 16) == 0.01
+    # Fewer than in the milliseconds before, although many more than in the second before.
+    assert flow(policy, 1017, 16, each_ms=11) == 0.0
+
+
+def test_it_stops_to_wait_at_once_when_there_is_more_than_it_can_take() -> None:
+    policy = GatherPolicy()
+    assert flow(policy, 0, 16) == 0.01
+
+    assert flow(policy, 16, 1, claimed=8, is_short=False) == 0.0
 
 
 def test_outcomes_are_written_by_halves_of_what_may_be_in_flight_while_bodies_are_short() -> None:

@@ -285,6 +285,65 @@ class YieldPolicy:
         return min(max((now - began) * _YIELD_FACTOR, _SHORTEST_YIELD), _LONGEST_YIELD) / SECOND
 
 
+_WINDOW = 16  # exchanges that are judged together
+_GATHERED = 1.5  # new jobs an exchange; a chain, in which each job enqueues the next, brings one
+_GATHER_PAUSE = 0.01  # seconds
+_LULL = SECOND // 20  # without an exchange: what came before is over
+_STILL_THERE = 0.7  # of the rate before: less, and those who enqueue wait for the jobs' ends
+_FIRST_TRUST, _LONGEST_TRUST = SECOND, 60 * SECOND
+
+
+class GatherPolicy:
+    """Decides when a worker waits for more new jobs before it claims again.
+
+    A worker with free slots claims each job as it comes. Beside a producer of 3,000 jobs a second on PostgreSQL that
+    made 1,230 transactions a second, which took half a core and a quarter of the producer's rate. So while short
+    bodies end and new jobs come in most transactions, it pauses between two of them: 90 a second do the same.
+
+    If fewer jobs come then, those who enqueue them wait for others to end, and a pause only makes them slower. It then
+    lets it be: for a second, and for twice as long each time that follows at once.
+    """
+
+    def __init__(self) -> None:
+        self._rate_before: float | None = None  # new jobs a second before it began to pause; None: it does not
+        self._trusted_until = 0
+        self._trust = _FIRST_TRUST
+        self._last = 0  # the last exchange
+        self._begin(0)
+
+    def _begin(self, now: int) -> None:
+        self._since, self._exchanges, self._both, self._claimed = now, 0, 0, 0
+
+    def exchanged(self, ended: int, claimed: int, now: int, *, is_short: bool) -> float:
+        """A transaction has ended some jobs and claimed others, all that there were if `is_short`. Returns the seconds
+        for which the worker writes nothing."""
+        is_over, self._last = now - self._last > _LULL, now
+        if is_over or not is_short:
+            self._rate_before = None
+            self._begin(now)
+            return 0.0
+        self._exchanges += 1
+        self._both += bool(ended and claimed)
+        self._claimed += claimed
+        if self._exchanges == _WINDOW:
+            self._judge(now)
+            self._begin(now)
+        return 0.0 if self._rate_before is None else _GATHER_PAUSE
+
+    def _judge(self, now: int) -> None:
+        rate = self._claimed * SECOND / max(1, now - self._since)
+        is_flow = 2 * self._both >= _WINDOW and self._claimed >= _GATHERED * _WINDOW
+        if self._rate_before is None:
+            if is_flow and now >= self._trusted_until:
+                self._rate_before = rate
+        elif not is_flow or rate < _STILL_THERE * self._rate_before:
+            self._rate_before = None
+            self._trusted_until = now + self._trust
+            self._trust = min(2 * self._trust, _LONGEST_TRUST)
+        else:
+            self._trust = _FIRST_TRUST
+
+
 def parse_queues(given: str | Iterable[str] | Mapping[str, int] | None) -> dict[str, int | None] | None:
     """``"mail:4,default"``, ``["mail", "default"]`` or ``{"mail": 4}`` as queues with weights; None: all queues."""
     if given is None:

@@ -31,7 +31,7 @@ from dray.interrupts import Signal
 from dray.log import log
 from dray.model.job import Claim, Demand
 from dray.model.settlement import Settled
-from dray.runtime.claiming import Capacity, ClaimPolicy, PollPolicy, YieldPolicy
+from dray.runtime.claiming import Capacity, ClaimPolicy, GatherPolicy, PollPolicy, YieldPolicy
 from dray.runtime.condition import SelfCheck
 from dray.runtime.events import Events
 from dray.runtime.execution import Execution, missing_keys
@@ -76,7 +76,9 @@ class Engine:
         self._outage = self._self_check.outage
         self._poll_policy = PollPolicy(hears_own=self._watch.hears_own)
         self._yield_policy = YieldPolicy()
-        self._yields = False  # it leaves the write lock to producers for its next rest
+        # On a file it sees producers by their lock, and leaves that to them instead.
+        self._gather_policy = None if self._watch.hears_own else GatherPolicy()
+        self._yields = False  # it leaves the database to producers for its next rest
         self._is_drained = False
         self._keyed_tasks = {name for name, task in self._bodies.tasks.items() if task.options.key is not None}
         self._fan_out_retry = FanOutRetry()
@@ -382,9 +384,13 @@ class Engine:
         pause = self._poll_policy.exchanged(
             has_claimed=bool(answer.claims), has_changed=has_changed or has_noted, goes_on=answer.goes_on
         )
-        yielded = self._yield_policy.exchanged(answer.rivalry, began, self._clock.steady())
+        now, is_short = self._clock.steady(), self._claim_policy.is_short
+        if self._gather_policy is None:
+            yielded = self._yield_policy.exchanged(answer.rivalry, began, now)
+        else:
+            yielded = self._gather_policy.exchanged(len(batch), len(answer.claims), now, is_short=is_short)
         self._yields = yielded > pause and not self._inbox.is_draining
-        if answer.claims and self._claim_policy.is_short and not self._yields:
+        if answer.claims and is_short and not self._yields:
             # It has all there was, and lets the bodies start. If it went on, a slot that was just woken would wait
             # for the GIL: before a thread is awake, the engine has it back from its next statement.
             self._inbox.doze(_HAND_OVER)
