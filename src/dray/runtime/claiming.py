@@ -300,8 +300,8 @@ class GatherPolicy:
     made 1,230 transactions a second, which took half a core and a quarter of the producer's rate. So while short
     bodies end and new jobs come in most transactions, it pauses between two of them: 90 a second do the same.
 
-    If fewer jobs come then, those who enqueue them wait for others to end, and a pause only makes them slower. It then
-    lets it be: for a second, and for twice as long each time that follows at once.
+    If fewer jobs come then, those who enqueue them wait for others to end, and a pause only makes them slower. It
+    then lets it be: for a second, and for twice as long each time that follows at once.
     """
 
     def __init__(self) -> None:
@@ -315,8 +315,8 @@ class GatherPolicy:
         self._since, self._exchanges, self._both, self._claimed = now, 0, 0, 0
 
     def exchanged(self, ended: int, claimed: int, now: int, *, is_short: bool) -> float:
-        """A transaction has ended some jobs and claimed others, all that there were if `is_short`. Returns the seconds
-        for which the worker writes nothing."""
+        """A transaction has ended some jobs and claimed others, all that there were if `is_short`. Returns the
+        seconds for which the worker writes nothing."""
         is_over, self._last = now - self._last > _LULL, now
         if is_over or not is_short:
             self._rate_before = None
