@@ -78,8 +78,11 @@ def inserted(job: NewJob, start: Start, args: str | None) -> Row:
 
 
 def _labels(job: NewJob) -> Row:
-    tags = json.dumps(job.tags) if job.tags else None
-    return (job.name, job.description, tags, job.headers, job.retry, job.keep_us, job.key)
+    return (job.name, job.description, tags_of(job), job.headers, job.retry, job.keep_us, job.key)
+
+
+def tags_of(job: NewJob) -> str | None:
+    return json.dumps(job.tags) if job.tags else None
 
 
 def alike(job: NewJob, now: int, priority: int | None, *, instant: Callable[[int], Any]) -> tuple[Row, Row]:

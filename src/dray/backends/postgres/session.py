@@ -136,11 +136,19 @@ class PostgresSession(Session):
 
     def post(self, batch: Sequence[AlikeJobs]) -> Later[list[Row]]:
         """As `Database.post`, in the transaction at hand."""
+        if len(batch) == 1 and len(batch[0].ids) == 1 and not self._is_users:
+            return self._post_one(batch[0])
         statement, given = self.catalogue["job_insert"], list[dict[str, Any]]()
         for pattern, ids, args in rows.merged(batch):
             same = _filled(statement, rows.inserted(pattern, rows.FREE, None))
             given += [{**same, "id": job_id, "args": text} for job_id, text in zip(ids, args, strict=True)]
         return self._send(statement, given)
+
+    def _post_one(self, jobs: AlikeJobs) -> Later[list[Row]]:
+        """As parameters, which the server takes in less time than JSON."""
+        pattern, (job_id,), (args,) = jobs
+        given = {**vars(pattern), "id": job_id, "args": args, "tags": rows.tags_of(pattern)}
+        return self._execute(self.catalogue["job_insert_plain"], given).fetchall
 
     def insert_alike(self, jobs: AlikeJobs) -> None:
         # Not in a pipeline, which cannot COPY, nor in a user's transaction, which may be in a pipeline of theirs.

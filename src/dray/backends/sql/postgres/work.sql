@@ -33,6 +33,25 @@ ORDER BY r.unique_key, r.ordinality
 ON CONFLICT DO NOTHING
 RETURNING id
 
+-- name: job_insert_plain
+-- One new job that no other job decides about: what `job_insert` does, in a fifth less time.
+INSERT INTO dray_jobs (id, task, queue, state, priority, run_at, args, max_attempts, max_crashes, timeout, expires_at,
+    name, description, tags, headers, retry, keep_us, key, created_at, updated_at)
+VALUES (:id, :task, :queue,
+    CASE WHEN
+        coalesce(timestamptz 'epoch' + CAST(:run_at AS bigint) * interval '1 microsecond',
+            $now + CAST(:delay_us AS bigint) * interval '1 microsecond') > $now
+        THEN 'scheduled' WHEN CAST(:key AS text) IS NULL THEN 'queued' ELSE 'parked' END,
+    coalesce(CAST(:priority AS integer), (SELECT q.priority FROM dray_queues AS q WHERE q.name = :queue), 0),
+    coalesce(timestamptz 'epoch' + CAST(:run_at AS bigint) * interval '1 microsecond',
+        $now + CAST(:delay_us AS bigint) * interval '1 microsecond'),
+    :args, :max_attempts, :max_crashes, :timeout,
+    coalesce(timestamptz 'epoch' + CAST(:expires_at AS bigint) * interval '1 microsecond',
+        $now + CAST(:expires_us AS bigint) * interval '1 microsecond'),
+    :name, :description, :tags, :headers, :retry, :keep_us, :key, $now, $now)
+ON CONFLICT DO NOTHING
+RETURNING id
+
 -- name: job_copy
 -- Many plain new jobs at once.
 COPY dray_jobs (id, task, queue, state, priority, run_at, args, max_attempts, max_crashes, timeout, expires_at, name,
