@@ -31,6 +31,10 @@ from tests.web.executed import statements
 def app(url: str, clock: ManualClock) -> Generator[App]:
     with App(url, clock=clock) as opened:
         yield opened
+        for thread in threading.enumerate():
+            if thread.name == "dray-bulk":
+                thread.join(20)  # it would write into the tables that the next test uses
+                assert not thread.is_alive()
 
 
 @pytest.fixture
