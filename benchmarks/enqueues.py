@@ -22,7 +22,7 @@ Rows = list[raw.Row]
 
 
 def measure(arenas: list[Arena], figures: Figures, *, quick: bool) -> None:
-    rounds, singles, many = (1, 100, 2_000) if quick else (ROUNDS, 1_000, 10_000)
+    rounds, singles, by_threads, many = (1, 100, 100, 2_000) if quick else (ROUNDS, 1_000, 8_000, 10_000)
     for arena in arenas:
         one_bar, bulk_bar = _BARS[arena.name]
         figures.heading(f"Enqueue, {arena.name}, jobs a second, durable")
@@ -33,7 +33,7 @@ def measure(arenas: list[Arena], figures: Figures, *, quick: bool) -> None:
             figures.say("raw INSERT in autocommit, one round trip", f"raw {statistics.median(alone):>8,.0f}/s")
         ratio = figures.pairs(f"enqueue_many by {_CHUNK:,}", [_many(arena, many) for _ in range(rounds)])
         figures.at_least(f"bulk, {arena.name}", ratio, bulk_bar, " of raw")
-        gain = statistics.median(_threads(arena, singles) for _ in range(rounds))
+        gain = statistics.median(_threads(arena, by_threads) for _ in range(rounds))
         figures.say(f"{_THREADS} threads, one by one", f"{gain:.1f} times as fast as one thread")
         figures.at_least(f"{_THREADS} threads enqueueing, {arena.name}", gain, _THREADS_BAR, " x one thread")
 

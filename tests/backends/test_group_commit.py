@@ -143,6 +143,21 @@ def test_the_next_transaction_begins_when_those_of_the_last_are_gone(written: Wr
     assert not group._waiting
 
 
+def test_each_that_leaves_wakes_one_other(written: Written) -> None:
+    """Woken all at once, each waited once more, for the GIL."""
+    group = GroupCommit(written)
+    last, over, waits = told(group), [told(group) for _ in range(3)], _Request(alone(), durable=True)
+    group._waiting[waits] = SimpleQueue()
+    bells = dict(group._waiting)
+
+    woken: list[list[_Request]] = []
+    for each in (last, *over):
+        group._leave(each)
+        woken.append([request for request, bell in bells.items() if not bell.empty()])
+
+    assert woken == [over[:1], over[:2], over[:3], [*over, waits]]
+
+
 def test_one_that_never_goes_does_not_keep_the_others_from_writing(
     written: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,7 @@ from dray.interrupts import OwnedLock, with_cleanup
 from dray.model.new_job import AlikeJobs
 
 _MOST = 100  # threads that share a transaction
-_LONGEST_WAIT = 1.0  # seconds until a thread looks by itself whether another still writes
+_LONGEST_WAIT = 0.1  # seconds until a thread looks by itself: the one that is to wake it may be in a signal handler
 
 
 class _Request:
@@ -63,17 +63,13 @@ class GroupCommit:
         with_cleanup(lambda: self._add(request), lambda: self._leave(request))
 
     def _add(self, request: _Request) -> None:
-        is_patient = True
-        while not request.is_over:
-            if not (self._waiting and is_patient and self._are_leaving()) and self._turn.acquire(0):
-                if not request.is_over:  # the last turn may have seen to it
-                    self._write_with_others(request)
-                break
-            if request not in self._waiting:
-                self._waiting[request] = SimpleQueue()  # then once more: all may have left before it was seen here
-            else:
+        if not self._writes(request, is_patient=True):
+            bell = self._waiting[request] = SimpleQueue[None]()
+            is_patient = True
+            # Once more before it waits: all may have left before it was seen here.
+            while not (request.is_over or self._writes(request, is_patient=is_patient)):
                 try:
-                    self._waiting[request].get(timeout=_LONGEST_WAIT)
+                    bell.get(timeout=_LONGEST_WAIT)
                 except Empty:
                     is_patient = False
         if request.error is not None:
@@ -82,10 +78,21 @@ class GroupCommit:
             self._leave(request)  # the others need not wait for this
             self._write(lambda: request.batch, durable=request.durable)
 
+    def _writes(self, request: _Request, *, is_patient: bool) -> bool:
+        """Takes the turn and writes, if it is free now and may be taken."""
+        if (is_patient and self._waiting and self._are_leaving()) or not self._turn.acquire(0):
+            return False
+        if not request.is_over:  # the last turn may have seen to it
+            self._write_with_others(request)
+        return True
+
     def _are_leaving(self) -> bool:
         """Whether threads that shared the last commit are still on their way out. Mostly they come back at once: a
         thread that did not wait for them would write without their next jobs, and these would wait for its commit."""
-        return any(each.is_over for each in self._waiting.copy())
+        for each in self._waiting.copy():  # noqa: SIM110 - a generator costs as much as the loop
+            if each.is_over:
+                return True
+        return False
 
     def _write_with_others(self, request: _Request) -> None:
         durable = request.durable or any(each.durable for each in self._waiting.copy())
@@ -114,20 +121,18 @@ class GroupCommit:
             for each in together:
                 each.is_over = True
 
-    def _end_turn(self) -> None:
-        if self._turn.is_mine:
-            if self._waiting:
-                for each, bell in self._waiting.copy().items():
-                    if each.is_over:
-                        bell.put(None)
-            self._turn.release_if_mine()
-
     def _leave(self, request: _Request) -> None:
-        """Passes the turn on, however this thread's call has ended: the last that leaves wakes a successor."""
-        self._end_turn()
+        """Passes the turn on, however this thread's call has ended, and wakes one thread: of those whose jobs are
+        written, or, if it is the last of them, of those that wait. Each wakes the next. When one woke them all, each
+        of them waited twice: for that, and for the GIL."""
+        self._turn.release_if_mine()
         if not self._waiting:
             return
         self._waiting.pop(request, None)
         waiting = self._waiting.copy()
-        if waiting and not any(each.is_over for each in waiting):
+        for each in waiting:
+            if each.is_over:
+                waiting[each].put(None)
+                return
+        if waiting:
             next(iter(waiting.values())).put(None)
