@@ -12,6 +12,7 @@ assignments, and C functions (`with` on a `threading.Lock`) run to their end. Th
 
 from __future__ import annotations
 
+import _thread
 import threading
 import weakref
 from abc import ABC, abstractmethod
@@ -85,6 +86,26 @@ class Signal:
             return False
         self._queue.put(None)
         return True
+
+
+def start_thread(thread: threading.Thread) -> None:
+    """As ``thread.start()``, which waits for the new thread under a lock that an interrupt may leave taken: the new
+    thread then never begins, and never ends. Here a third one waits for it, in which no signal arrives. After an
+    interrupt the thread may still begin."""
+    ends: SimpleQueue[BaseException | None] = SimpleQueue()
+
+    def start() -> None:
+        try:
+            thread.start()
+        except BaseException as error:  # noqa: BLE001 - raised below
+            ends.put(error)
+        else:
+            ends.put(None)
+
+    _thread.start_new_thread(start, ())
+    error = ends.get()
+    if error is not None:
+        raise error
 
 
 class _Anchor:

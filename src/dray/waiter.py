@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from dray import forks
 from dray.errors import ForkedConnection, SchemaTooNew, StorageError, UnknownJob
-from dray.interrupts import Signal, with_cleanup
+from dray.interrupts import Signal, start_thread, with_cleanup
 from dray.log import log
 from dray.model.job import Job
 from dray.sanitize import escape_control
@@ -167,7 +167,7 @@ class Waiter:
             looker = self._looker
             if looker is None:
                 looker = _Looker(self._run)
-                looker.thread.start()  # first: a Ctrl-C here leaves no thread that cannot be joined
+                start_thread(looker.thread)  # first: a Ctrl-C here leaves no thread that cannot be joined
                 self._looker = looker
         looker.call()
 

@@ -30,6 +30,54 @@ def test_an_end_between_two_steps_is_not_slept_through(monkeypatch: pytest.Monke
     assert not loop._thread.is_alive()
 
 
+class _Cut(threading.Event):
+    """Interrupts the main thread while it waits here, with the lock taken: as a signal does, in `Event.wait`."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if threading.current_thread() is threading.main_thread():
+            self._cond.acquire()  # type: ignore[attr-defined]
+            raise KeyboardInterrupt
+        return super().wait(timeout)
+
+
+def test_an_interrupt_of_a_start_does_not_leave_the_new_thread_locked() -> None:
+    loop = Loop("started", lambda: 60.0)
+    loop._thread._started = _Cut()  # type: ignore[attr-defined]
+
+    loop.start()
+
+    assert loop.is_running
+    loop.end(timeout=30)
+    assert not loop._thread.is_alive()
+
+
+def test_a_thread_that_begins_after_its_end_takes_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The start was interrupted, and the worker has given up."""
+    steps: list[None] = []
+    may_begin, start = threading.Event(), threading.Thread.start
+
+    def step() -> float:
+        steps.append(None)
+        return 60.0
+
+    def begin_late(thread: threading.Thread) -> None:
+        if thread.name == "late":
+            assert may_begin.wait(30)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", begin_late)
+    loop = Loop("late", step)
+    starter = threading.Thread(target=loop.start)
+    starter.start()
+    loop.end(timeout=30)
+    may_begin.set()
+    starter.join(30)
+    loop._thread.join(30)
+
+    assert not loop._thread.is_alive()
+    assert not steps
+
+
 def test_an_end_that_was_interrupted_waits_for_the_step_under_way_when_it_is_called_again() -> None:
     """Otherwise the worker would close the database that the step is using."""
     is_inside, goes_on = threading.Event(), threading.Event()

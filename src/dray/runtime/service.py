@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dray.interrupts import Signal
+from dray.interrupts import Signal, start_thread
 from dray.log import log
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Service(ABC):
     def tick(self) -> float: ...
 
     def start(self) -> None:
-        self._thread.start()
+        start_thread(self._thread)
 
     @property
     def is_running(self) -> bool:
@@ -47,7 +47,7 @@ class Service(ABC):
         self._is_ending = True
         self.wake()
         if self._thread.ident is None or self._thread is threading.current_thread():
-            return  # it takes no step any more
+            return  # it takes no step any more, even if it begins only now
         # Not by `join` alone: after an interrupt in it, Python up to 3.12 takes a thread for ended that still runs.
         if self._has_ended or self._over.wait(timeout):
             self._thread.join(timeout)

@@ -6,7 +6,6 @@ import enum
 import os
 import random
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -174,14 +173,10 @@ class Worker:
         self._app.on_recall.append(self._inbox.recall)
         self._app.on_schedule.append(self._duties.rescheduled)
         notes.start_capture(self)
-        before = sys.exception()  # that of a caller who handles one
         try:
             for service in self._services:
                 service.start()
         except (RuntimeError, MemoryError) as error:
-            interrupt = error.__context__
-            if not (interrupt is before or isinstance(interrupt, Exception | None)):
-                raise interrupt from None  # inside Thread.start, which lost its own lock to it
             raise DrayError(
                 f"no thread could be started for this worker: {error}; end other processes, or raise the limit of "
                 "processes or memory"
