@@ -210,8 +210,12 @@ class Player:
         return _ID.sub(lambda found: self.ids.get(found[0], found[0]), text)
 
     def _learn(self, shown: str, printed: str) -> None:
-        for theirs, ours in zip(_ID.findall(shown), _ID.findall(printed), strict=False):
-            self.ids |= {theirs: ours, theirs[-8:]: ours[-8:]}
+        """An id that is known and printed stays: a worker may print the ends of two jobs in another order."""
+        real = _ID.findall(printed)
+        ends = {each[-8:] for each in real}
+        for theirs, ours in zip(_ID.findall(shown), real, strict=False):
+            if self.ids.get(theirs[-8:]) not in ends - {ours[-8:]}:
+                self.ids |= {theirs: ours, theirs[-8:]: ours[-8:]}
 
 
 def _left_on_screen(written: str) -> str:
