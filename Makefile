@@ -88,17 +88,20 @@ docs: .venv-docs/ready  ## the site of the documentation, in site/; a warning is
 	@.venv-docs/bin/python checks/site.py
 	@echo "open site/index.html; with the search: .venv-docs/bin/mkdocs serve"
 
+# Compiled files are kept, as for the tests: a worker that compiles Dray when it starts takes 1.3 MB more.
+BENCH := PYTHONDONTWRITEBYTECODE= PYTHONUNBUFFERED= $(BIN)/python -m
+
 bench: $(VENV)/ready  ## rates, latency, idle cost and depth beside raw loops, each compared with its bar; about an hour
-	$(BIN)/python -m benchmarks.storage
-	$(BIN)/python -m benchmarks.moving
-	$(BIN)/python -m benchmarks.dashboard
-	$(BIN)/python -m benchmarks.limits
-	$(BIN)/python -m benchmarks.worker
+	$(BENCH) benchmarks.storage
+	$(BENCH) benchmarks.moving
+	$(BENCH) benchmarks.dashboard
+	$(BENCH) benchmarks.limits
+	$(BENCH) benchmarks.worker
 
 # The peers are installed in an environment of their own, .venv-compare-VERSION; three of them need Python 3.12. Options:
 # `make compare OPTIONS='--quick --only Huey'`.
 compare: $(VENV)/ready  ## rates and guarantees beside other job queues, installed on demand; about half an hour
-	$(BIN)/python -m benchmarks.compare $(OPTIONS)
+	$(BENCH) benchmarks.compare $(OPTIONS)
 
 soak: $(VENV)/ready tools  ## 100,000 steps of the state machine, 1,000 graphs, races and forks, 20,000 interrupts, every fault; a crowd, storms of kills, schedules, 10,000 steps
 	DRAY_SOAK_INTERRUPTS=5040 $(BIN)/python -m pytest -s -p no:randomly tests/interrupts
