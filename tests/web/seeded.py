@@ -222,18 +222,23 @@ def _write_history(seed: Seeded, size: int) -> None:
         for job, task in ended:
             back = dice.randrange(16 * MINUTE if task == "webhook.deliver" else HOUR)
             ran = dice.randrange(20_000, 3 * SECOND)
-            instants = (now - back, now - back - ran, now - back - ran - dice.randrange(SECOND))
+            started = now - back - ran
+            created = started - dice.randrange(SECOND)
             connection.execute(
-                "UPDATE dray_jobs SET finished_at = ?1, started_at = ?2, created_at = ?3, run_at = ?3 WHERE id = ?4",
-                (*instants, job),
+                "UPDATE dray_jobs SET finished_at = ?, started_at = ?, created_at = ?, run_at = ? WHERE id = ?",
+                (now - back, started, created, created, job),
             )
         for task, seconds in (("etl.load", 848), ("report.build", 48), ("img.resize", 41)):
             since = now - seconds * SECOND
-            statement = "UPDATE dray_jobs SET started_at = ?1, run_at = ?1 - 900000, created_at = ?1 - 900000"
-            connection.execute(f"{statement} WHERE state = 'running' AND task = ?2", (since, task))
+            instants = "started_at = ?, run_at = ?, created_at = ?"
+            connection.execute(
+                f"UPDATE dray_jobs SET {instants} WHERE state = 'running' AND task = ?",
+                (since, since - 900_000, since - 900_000, task),
+            )
         for queue, seconds in (("webhooks", 252), ("mail", 38), ("default", 11), ("billing", 7_560), ("reports", 2)):
-            statement = "UPDATE dray_jobs SET run_at = ?1, created_at = ?1 WHERE state = 'queued' AND queue = ?2"
-            connection.execute(statement, (now - seconds * SECOND, queue))
+            since = now - seconds * SECOND
+            statement = "UPDATE dray_jobs SET run_at = ?, created_at = ? WHERE state = 'queued' AND queue = ?"
+            connection.execute(statement, (since, since, queue))
         connection.execute(
             "UPDATE dray_queues SET paused_at = ? WHERE paused_at IS NOT NULL", (now - 7_560 * SECOND,)
         )
