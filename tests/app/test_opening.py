@@ -200,3 +200,20 @@ def test_the_version_is_the_one_that_is_installed() -> None:
     from importlib.metadata import version
 
     assert dray.__version__ == version("dray")
+
+
+def test_a_program_may_leave_its_app_open_though_warnings_are_errors(url: str) -> None:
+    """As modules do. Python 3.13 warns of each connection that nothing has closed."""
+    program = """
+        import sys, dray
+        app = dray.App(sys.argv[1])
+        app.enqueue("x")
+        print(app.stats() is not None, [job.state for job in app.jobs()])
+    """
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", "-c", textwrap.dedent(program), url],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True ['queued']\n", "")

@@ -182,8 +182,9 @@ class Player:
 
     @property
     def _environment(self) -> dict[str, str]:
+        """A reader's program may leave its own connection to its end, which Python by itself does not mention."""
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        return {**self.shell.environment, "PATH": path}
+        return {**self.shell.environment, "PATH": path, "PYTHONWARNINGS": "error,ignore::ResourceWarning"}
 
     def _serve(self, command: str, first: str, stack: ExitStack) -> None:
         """Starts a server, and waits until it says that it listens."""

@@ -34,6 +34,7 @@ STREAMS_OF_LOGIN = 4  # browsers open six connections to a server: a fifth strea
 _BETWEEN = 0.25  # seconds between two looks, at least
 _AT_REST = 0.5  # and at most, where the watch is not certain
 _TRY_AGAIN = 1.0
+_PATIENCE = 0.5  # for the end of the thread
 _ECHO = 2.5  # seconds after the last change of a topic
 _ALL_EVERY = 60.0  # charts move on, and what a pulse cannot see is seen
 
@@ -73,6 +74,7 @@ class Feed:
         self._lock = threading.Lock()
         self._listeners: set[Listener] = set()
         self._looker: _Looker | None = None
+        self._left: _Looker | None = None  # told to stop when its last listener left
         self._is_closed = False
 
     def join(self, login: str, wake: Callable[[], None]) -> Listener | None:
@@ -95,19 +97,24 @@ class Feed:
             looker = self._looker
             if self._listeners or looker is None:
                 return
-            self._looker = None
+            self._looker, self._left = None, looker
         looker.stop()
 
     def close(self) -> None:
-        """Ends the thread and all streams. Streams that come later are refused."""
+        """Ends the thread and all streams. Streams that come later are refused.
+
+        Waits for the thread: it would open a connection after its App was closed.
+        """
         with self._lock:
             self._is_closed = True
             looker, self._looker = self._looker, None
-            listeners = list(self._listeners)
-        if looker is not None:
-            looker.stop()
+            listeners, lookers = list(self._listeners), [each for each in (looker, self._left) if each is not None]
+        for each in lookers:
+            each.stop()
         for listener in listeners:
             listener.end()
+        for each in lookers:
+            each.wait(_PATIENCE)
 
     def version(self, topics: Iterable[str]) -> str | None:
         """Changes when one of the topics has; None: no thread looks at the moment, or the database is away."""
@@ -156,11 +163,15 @@ class _Looker:
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """Does not wait for the thread: it may wait for a server that does not reply. It is a daemon."""
+        """Does not wait for the thread."""
         self._stopped.set()
         watch = self._watch
         if watch is not None:
             watch.poke()
+
+    def wait(self, seconds: float) -> None:
+        """It may wait for a server that does not reply. It is a daemon."""
+        self._thread.join(seconds)
 
     def add(self, topics: Iterable[str]) -> None:
         with self._lock:

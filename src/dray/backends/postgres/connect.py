@@ -8,6 +8,7 @@ itself is at the other end, with each transaction behind a pooler, which gives e
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, LiteralString
@@ -79,6 +80,10 @@ class OwnConnection(psycopg.Connection[tuple[object, ...]]):
 
     is_direct = False
     lock_patience = "0"  # milliseconds
+
+    def __del__(self, *_: object) -> None:
+        if not sys.is_finalizing():  # an App is often a module's, and open until the program ends
+            super().__del__()
 
     def begin(self, how: LiteralString, *, durable: bool = True) -> None:
         self.execute(how)

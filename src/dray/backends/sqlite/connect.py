@@ -11,7 +11,7 @@ import random
 import sqlite3
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,6 +40,17 @@ _SETTINGS = (
 # Room for the pages of a large table's indexes. With SQLite's 2,000 KiB, settle and claim fell to 70 % at two million
 # rows; with this, not at all.
 WRITER_CACHE = "PRAGMA cache_size = -16000"
+
+
+class QuietConnection(sqlite3.Connection):
+    """A connection of an App, which is often a module's and never closed.
+
+    Without this, Python 3.13 warns of each, which fails a program that makes warnings errors.
+    """
+
+    def __del__(self) -> None:
+        with suppress(sqlite3.ProgrammingError):  # the file could not be opened
+            self.close()
 
 
 def patiently(work: Callable[[], T], seconds: float, place: str) -> T:
@@ -96,7 +107,7 @@ def _pause(since: float) -> float:
 
 
 def connect(
-    path: Path, factory: type[C] = sqlite3.Connection, *, way: Way = Way.WRITE, check_same_thread: bool = False
+    path: Path, factory: type[C] = QuietConnection, *, way: Way = Way.WRITE, check_same_thread: bool = False
 ) -> C:
     """As `connect_plainly`, with the settings that a database in use needs."""
     trust.refuse_old(path)
@@ -114,7 +125,7 @@ def closed_on_error(connection: C, work: Callable[[], object]) -> C:
     return connection
 
 
-def connect_plainly(path: Path, way: str, factory: type[C] = sqlite3.Connection, **options: Any) -> C:
+def connect_plainly(path: Path, way: str, factory: type[C] = QuietConnection, **options: Any) -> C:
     """A connection that waits for no lock, opens no transactions by itself and never creates a file."""
     url = f"file:{quote(os.fsencode(path))}?{way}"
     return sqlite3.connect(url, uri=True, timeout=0, isolation_level=None, factory=factory, **options)
