@@ -567,6 +567,15 @@ def test_a_class_with_an_annotation_that_cannot_be_resolved_is_read_with_that_fi
     assert (value.at, value.unknown) == (date(2026, 1, 1), [1])
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11, 4), reason="until Python 3.11.4 every Flag drops unknown bits")
+def test_a_flag_that_drops_unknown_bits_does_so_here_too() -> None:
+    class Mask(enum.Flag, boundary=enum.CONFORM):
+        READ = 1
+        WRITE = 2
+
+    assert read(Mask, 9) is Mask.READ
+
+
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="the type statement came with Python 3.12")
 def test_a_type_alias_may_name_itself() -> None:
     names: dict[str, Any] = {"date": date}

@@ -46,6 +46,10 @@ class OwnedLock:
     """
 
     def __init__(self) -> None:
+        self.start_over()
+
+    def start_over(self) -> None:
+        """In a forked child: whatever thread held it, it is free."""
         self.lock = threading.RLock()
 
     @property
@@ -56,8 +60,9 @@ class OwnedLock:
         return self.lock.acquire(timeout=seconds)
 
     def release_if_mine(self) -> None:
-        if self.is_mine:
-            self.lock.release()
+        lock = self.lock  # the same one all along: after a fork in between, the child has another
+        if lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
+            lock.release()
 
 
 class Signal:

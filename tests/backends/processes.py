@@ -9,6 +9,7 @@ test. Bodies do not import the test framework, so that many of them start quickl
 from __future__ import annotations
 
 import gc
+import itertools
 import json
 import multiprocessing
 import os
@@ -25,10 +26,12 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
+from dray import App
 from dray.address import PostgresAddress, SqliteAddress, parse_address
+from dray.app_interface import core_of
 from dray.backends import Backend, migrate, open_backend
 from dray.backends.sqlite import SqliteDatabase
 from dray.backends.store import jobs
@@ -600,6 +603,56 @@ def fork_inside_a_write(url: str, leaves: str) -> dict[str, Any]:
     after = enqueue(backend)
     backend.close()
     return {"child": child, "early": early, "made": [inside.id, after]}
+
+
+def fork_at_each_call(url: str) -> dict[str, Any]:
+    """Enqueues job after job, and forks at another call of it each time, as the handler of a signal may. The child
+    goes on where the parent does."""
+    app = App(url)
+    app.enqueue("first")
+    writer = getattr(core_of(app).backend.db, "_writer", None)
+    parent, forked, used = os.getpid(), False, list[str]()
+    told: list[list[Any]] = []
+
+    def fork_at(wanted: int) -> Callable[[FrameType, str, object], None]:
+        seen = 0
+
+        def look(frame: FrameType, event: str, _: object) -> None:
+            nonlocal seen, forked
+            if event != "call" or f"{os.sep}dray{os.sep}" not in frame.f_code.co_filename:
+                return
+            seen += 1
+            if seen == wanted:
+                forked = True
+                if not os.fork() and writer is not None:
+                    writer.set_trace_callback(used.append)
+
+        return look
+
+    names = {"first"}
+    for number in itertools.count(1):
+        forked = False
+        names.add(f"n{number}")
+        read, write = os.pipe()
+        said = "fine"
+        sys.setprofile(fork_at(number))
+        try:
+            app.enqueue(f"n{number}")
+        except Exception as error:  # noqa: BLE001 - it is told to the test
+            said = f"{type(error).__name__}: {error}"
+        finally:
+            sys.setprofile(None)
+        if os.getpid() != parent:
+            _answer_and_exit(lambda said=said: [said, used], write)
+        os.close(write)
+        with os.fdopen(read) as answers:
+            if not forked:
+                break
+            told.append([said, *json.loads(answers.read())])
+        os.wait()
+    tasks = {job.task for job in app.jobs(limit=1_000)}  # a child that was forked before its job has another id
+    app.close()
+    return {"told": told, "lost": sorted(names - tasks)}
 
 
 def fork_inside_a_read(url: str) -> dict[str, Any]:

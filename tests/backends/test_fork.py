@@ -16,6 +16,7 @@ from tests.backends.processes import (
     enqueue_some,
     exit_of_a_child,
     fork_and_use,
+    fork_at_each_call,
     fork_beside_threads,
     fork_inside_a_read,
     fork_inside_a_write,
@@ -154,6 +155,17 @@ def test_a_child_that_leaves_its_parents_transaction_neither_commits_nor_rolls_i
         assert "fork outside transactions" in message
     assert len(job_ids(url)) == 3
     assert set(found["made"]) < set(job_ids(url))
+    assert is_whole(url)
+
+
+def test_a_child_forked_at_any_call_of_an_enqueue_goes_on_by_itself_or_is_told_so(url: str) -> None:
+    found = ask(fork_at_each_call, url)
+
+    assert len(found["told"]) > 20
+    assert {said for said, _, _ in found["told"]} == {"fine"}
+    assert {said.partition(":")[0] for _, said, _ in found["told"]} == {"fine", "ForkedConnection"}
+    assert [used for _, _, used in found["told"] if used] == [], "on the parent's connection"
+    assert found["lost"] == []
     assert is_whole(url)
 
 

@@ -288,6 +288,21 @@ def test_writers_leave_it_to_the_live_worker_that_has_the_duty(world: World, pat
         assert _threshold(other) == 40_000
 
 
+@pytest.mark.parametrize(("has_duty", "frames"), [(False, 1_000), (True, 40_000)])
+def test_a_block_leaves_it_to_that_worker_too(world: World, path: Path, has_duty: bool, frames: int) -> None:
+    """Bodies with `ctx.transaction()` open one each, beside the worker that has the duty."""
+    worker = world.worker()
+    if has_duty:
+        world.backend.leases.take("checkpoint", worker)
+
+    with closing(open_backend(f"sqlite:///{path}", clock=world.clock)) as other:
+        for _ in range(2):  # the first asks, the second is told
+            with other.transaction() as block:
+                assert block.execute("PRAGMA wal_autocheckpoint").fetchone()[0] == frames
+        World(other, world.clock, world.ids).enqueue()
+        assert _threshold(other) == frames
+
+
 @pytest.mark.parametrize("ending", ["silent", "left", "resigned"])
 def test_writers_notice_within_5_seconds_that_nobody_does_it_any_more(world: World, ending: str) -> None:
     worker = world.worker()

@@ -314,11 +314,11 @@ class GatherPolicy:
     def _begin(self, now: int) -> None:
         self._since, self._exchanges, self._both, self._claimed = now, 0, 0, 0
 
-    def exchanged(self, ended: int, claimed: int, now: int, *, is_short: bool) -> float:
-        """A transaction has ended some jobs and claimed others, all that there were if `is_short`. Returns the
-        seconds for which the worker writes nothing."""
+    def exchanged(self, ended: int, claimed: int, now: int, *, may_gather: bool) -> float:
+        """A transaction has ended some jobs and claimed others. `may_gather`: all that there were, and bodies are
+        short. Returns the seconds for which the worker writes nothing."""
         is_over, self._last = now - self._last > _LULL, now
-        if is_over or not is_short:
+        if is_over or not may_gather:
             self._rate_before = None
             self._begin(now)
             return 0.0

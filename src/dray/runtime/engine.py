@@ -388,7 +388,8 @@ class Engine:
         if self._gather_policy is None:
             yielded = self._yield_policy.exchanged(answer.rivalry, began, now)
         else:
-            yielded = self._gather_policy.exchanged(len(batch), len(answer.claims), now, is_short=is_short)
+            may_gather = is_short and self._claim_policy.are_short
+            yielded = self._gather_policy.exchanged(len(batch), len(answer.claims), now, may_gather=may_gather)
         self._yields = yielded > pause and not self._inbox.is_draining
         if answer.claims and is_short and not self._yields:
             # It has all there was, and lets the bodies start. If it went on, a slot that was just woken would wait

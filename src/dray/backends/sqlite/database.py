@@ -35,7 +35,7 @@ from dray.backends.sqlite.transaction import SqliteBlock, SqliteTransaction
 from dray.backends.sqlite.upkeep import Deference, Upkeep
 from dray.backends.statements import Catalogue
 from dray.clock import Clock, SystemClock
-from dray.errors import StorageError, StorageLocked
+from dray.errors import DrayError, StorageError, StorageLocked
 from dray.interrupts import Lent, OwnedLock, with_cleanup
 from dray.log import log
 from dray.model.new_job import AlikeJobs
@@ -71,6 +71,7 @@ class SqliteDatabase(Database):
         self._catalogue = Catalogue("sqlite")
         self._locks = fork.ProcessLocks(path)
         self._broken = False
+        self._write_lock = OwnedLock()
         self._has_inherited = False
         self._has_told_of_freeze = False
         self._fork_is_clean = False
@@ -86,7 +87,7 @@ class SqliteDatabase(Database):
         return verify(self.glance, full=full)
 
     def _start_over(self) -> None:
-        self._write_lock = OwnedLock()
+        self._write_lock.start_over()
         self._writer: sqlite3.Connection | None = None
         self._writer_session: SqliteSession | None = None
         self._synchronous = ""
@@ -137,14 +138,18 @@ class SqliteDatabase(Database):
         except (sqlite3.Error, *faults.UNWRITABLE) as error:
             if faults.is_busy(error):
                 return False
-            raise faults.translate(error, self.place) from error
+            raise self._fault(error) from error
         return True
 
     def _transact(self, connection: sqlite3.Connection, work: Callable[[SqliteSession], T], *, durable: bool) -> T:
         try:
             return tolerantly(connection, lambda: self._try(connection, work, durable=durable))
         except (sqlite3.Error, *faults.UNWRITABLE) as error:
-            raise faults.translate(error, self.place) from error
+            raise self._fault(error) from error
+
+    def _fault(self, error: Exception) -> DrayError:
+        """In a child that was forked amid this call, the writer refuses all statements."""
+        return faults.forked(self.place) if self._broken else faults.translate(error, self.place)
 
     def _try(self, connection: sqlite3.Connection, work: Callable[[SqliteSession], T], *, durable: bool) -> T:
         self._sync(connection, durable=durable)
@@ -186,11 +191,12 @@ class SqliteDatabase(Database):
     def _take_writer(self) -> sqlite3.Connection:
         if not self._write_lock.acquire(self._busy_timeout):
             raise faults.locked(self.place, self._busy_timeout)
-        if self._writer is not None:
+        writer = self._writer
+        if writer is not None:
             self._refuse_if_moved()
         else:
-            self._writer = self._open(create=self._create)
-        return self._writer
+            self._writer = writer = self._open(create=self._create)
+        return writer
 
     def _give_writer_back(self) -> None:
         """Ends what was cut short, and frees the lock. After a fork in between, the child has another one."""
@@ -203,7 +209,7 @@ class SqliteDatabase(Database):
                 self._writer.close()
             self._writer = self._file = None
         self._writer_session = None
-        self._write_lock.lock.release()
+        self._write_lock.release_if_mine()
 
     def read(self, work: Callable[[SqliteSession], T]) -> T:
         visit = Visit(self._readers)
@@ -280,6 +286,7 @@ class SqliteDatabase(Database):
         """What is written to a file that was removed is lost. The next call opens what is there by then."""
         if self._file == self.identity():
             return
+        self._refuse_if_broken()  # it was forked meanwhile
         self._let_go()
         raise faults.moved(self.place)
 
@@ -346,7 +353,12 @@ class SqliteDatabase(Database):
     def transaction(self) -> SqliteTransaction:
         self._refuse_if_broken()
         visit = Visit(self._readers)
-        return SqliteTransaction(self.path, visit, self._blocks, self.clock, self._busy_timeout, self._open_file)
+        return SqliteTransaction(
+            self.path, visit, self._blocks, self.clock, self._busy_timeout, self._open_file, self._defer
+        )
+
+    def _defer(self, block: sqlite3.Connection) -> None:
+        self._deference.pay_once(block)
 
     @asynccontextmanager
     async def atransaction(self) -> AsyncGenerator[sqlite3.Connection]:
@@ -474,6 +486,10 @@ class SqliteDatabase(Database):
             block.forked = True
         if self._writer_session is not None:
             self._writer_session.forked = True
+        if self._fork_writes and self._writer is not None:
+            # Forked by the handler of a signal amid a write, which goes on here too. At no line of it may the child
+            # write by its parent's connection: that would damage the file.
+            fork.seal(self._writer)
         self._start_over()
         if opened:
             self._has_inherited = True

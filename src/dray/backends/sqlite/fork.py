@@ -31,6 +31,15 @@ def leak(connection: sqlite3.Connection) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
+def seal(connection: sqlite3.Connection) -> None:
+    """Makes an inherited connection refuse every statement. Only if this thread was the one that used it."""
+    connection.set_authorizer(_refuse)
+
+
+def _refuse(*_: object) -> int:
+    return sqlite3.SQLITE_DENY
+
+
 class ProcessLocks:
     """The locks that SQLite believes this process to hold, taken for real after a fork."""
 

@@ -65,6 +65,7 @@ class SqliteTransaction:
     _clock: Clock
     _busy_timeout: float
     _open_file: Callable[[], None]
+    _defer: Callable[[sqlite3.Connection], None]
     _block: SqliteBlock | None = None
     _began: int | None = None
     _has_ended: bool = False
@@ -82,6 +83,7 @@ class SqliteTransaction:
             lambda: connect(self._path, SqliteBlock, check_same_thread=True), self._busy_timeout, str(self._path)
         )
         patiently(lambda: block.execute("PRAGMA synchronous = FULL"), self._busy_timeout, str(self._path))
+        self._defer(block)
         self._blocks[block] = threading.get_ident()
         return block
 

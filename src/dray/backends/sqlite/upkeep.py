@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
@@ -107,26 +108,34 @@ def _pages(connection: sqlite3.Connection) -> tuple[int, int, int]:
 
 
 class Deference:
-    """How far the log may grow before this writer's own commits copy it back."""
+    """How far the log may grow before commits of this process copy it back."""
 
     def __init__(self, clock: Clock, catalogue: Catalogue) -> None:
         self._clock = clock
         self._statement = catalogue["checkpoint_holder"]
-        self._frames = CHECKPOINT_FRAMES  # as `connect` leaves it
+        self._frames = self._writer_frames = CHECKPOINT_FRAMES  # as `connect` leaves each connection
         self._known_until = -1
 
-    def pay(self, connection: sqlite3.Connection) -> None:
+    def pay(self, writer: sqlite3.Connection) -> None:
         """Asks now and then whether another process does it."""
+        frames = self._allowed(writer)
+        if frames != self._writer_frames:
+            writer.execute(f"PRAGMA wal_autocheckpoint = {frames}")
+            self._writer_frames = frames
+
+    def pay_once(self, block: sqlite3.Connection) -> None:
+        """For a connection that was opened for one transaction, as each body with `ctx.transaction()` opens one."""
+        frames = self._allowed(block)
+        if frames != CHECKPOINT_FRAMES:
+            block.execute(f"PRAGMA wal_autocheckpoint = {frames}")
+
+    def _allowed(self, connection: sqlite3.Connection) -> int:
         steady = self._clock.steady()
-        if steady < self._known_until:
-            return
-        self._known_until = steady + _ASK_AGAIN_US
-        values = {"boot": self._clock.boot, "steady": steady}
-        try:
-            held = connection.execute(self._statement.text, self._statement.bind(values)).fetchall()
-        except sqlite3.Error:
-            return  # whatever it is, the transaction that follows meets it too
-        frames = _PATIENT_FRAMES if held else CHECKPOINT_FRAMES
-        if frames != self._frames:
-            connection.execute(f"PRAGMA wal_autocheckpoint = {frames}")
-            self._frames = frames
+        if steady >= self._known_until:
+            self._known_until = steady + _ASK_AGAIN_US
+            values = {"boot": self._clock.boot, "steady": steady}
+            # Whatever error it is, the transaction that follows meets it too.
+            with suppress(sqlite3.Error):
+                held = connection.execute(self._statement.text, self._statement.bind(values)).fetchall()
+                self._frames = _PATIENT_FRAMES if held else CHECKPOINT_FRAMES
+        return self._frames
