@@ -75,6 +75,11 @@ class ClaimPolicy:
         return self._mean_us is not None and self._mean_us < _SHORT_US
 
     @property
+    def may_gather(self) -> bool:
+        """Whether the worker may wait for more jobs: bodies are short, and it has claimed all that there were."""
+        return self.is_short and self.are_short
+
+    @property
     def wants_standbys(self) -> bool:
         """Whether bodies are so short that a claim between two of them under a limit costs much."""
         return self._mean_us is not None and self._mean_us <= AHEAD_US

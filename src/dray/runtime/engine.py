@@ -293,10 +293,10 @@ class Engine:
         if inbox.is_draining or inbox.is_cut_off or self._ownership.is_retiring:
             return NOTHING
         demand = self._claim_policy.demand(self._in_flight.count, self._capacity, len(self._standbys))
-        stand_by = (
-            demand.ahead and self._claim_policy.wants_standbys and self._standbys.are_wanted(self._clock.steady())
-        )
-        return demand._replace(standby_tasks=self._standby_tasks) if stand_by else demand
+        may_stand_by = demand.ahead and self._claim_policy.wants_standbys
+        if may_stand_by and self._standbys.are_wanted(self._clock.steady()):
+            return demand._replace(standby_tasks=self._standby_tasks)
+        return demand
 
     def _to_claim(self, demand: Demand, now: int) -> Demand | None:
         """What to claim, if it is time to: mostly after a look, so that the write lock is not taken for nothing."""
@@ -370,8 +370,7 @@ class Engine:
         self._dispatch(answer.claims)
         if any_final:
             self._tell_done()
-        queues = queues.union(answer.promoted)
-        if queues:
+        if queues := queues.union(answer.promoted):
             self._backend.announce(queues)
         # Notes that go with an outcome do not count: while the row is locked, both are tried again and again.
         has_noted = not notes.ids.issubset(self._in_flight.outcomes)
@@ -384,14 +383,14 @@ class Engine:
         pause = self._poll_policy.exchanged(
             has_claimed=bool(answer.claims), has_changed=has_changed or has_noted, goes_on=answer.goes_on
         )
-        now, is_short = self._clock.steady(), self._claim_policy.is_short
+        now, policy = self._clock.steady(), self._claim_policy
         if self._gather_policy is None:
             yielded = self._yield_policy.exchanged(answer.rivalry, began, now)
         else:
-            may_gather = is_short and self._claim_policy.are_short
-            yielded = self._gather_policy.exchanged(len(batch), len(answer.claims), now, may_gather=may_gather)
+            gathered = len(batch), len(answer.claims), now
+            yielded = self._gather_policy.exchanged(*gathered, may_gather=policy.may_gather)
         self._yields = yielded > pause and not self._inbox.is_draining
-        if answer.claims and is_short and not self._yields:
+        if answer.claims and policy.is_short and not self._yields:
             # It has all there was, and lets the bodies start. If it went on, a slot that was just woken would wait
             # for the GIL: before a thread is awake, the engine has it back from its next statement.
             self._inbox.doze(_HAND_OVER)

@@ -6,7 +6,7 @@ import sqlite3
 import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, closing
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -353,12 +353,8 @@ class SqliteDatabase(Database):
     def transaction(self) -> SqliteTransaction:
         self._refuse_if_broken()
         visit = Visit(self._readers)
-        return SqliteTransaction(
-            self.path, visit, self._blocks, self.clock, self._busy_timeout, self._open_file, self._defer
-        )
-
-    def _defer(self, block: sqlite3.Connection) -> None:
-        self._deference.pay_once(block)
+        settings = self.path, visit, self._blocks, self.clock, self._busy_timeout, self._open_file
+        return SqliteTransaction(*settings, lambda: self._deference)  # known once the file is open
 
     @asynccontextmanager
     async def atransaction(self) -> AsyncGenerator[sqlite3.Connection]:
@@ -415,10 +411,8 @@ class SqliteDatabase(Database):
         return self._look(Visit(self._readers), connection, SqliteSession.known)
 
     def _upgrade(self, connection: sqlite3.Connection) -> int:
-        def work(session: SqliteSession) -> int:
-            return migrate.upgrade("sqlite", session, self.place, lambda text: run_script(connection, text))
-
-        return self._transact(connection, work, durable=True)
+        run = partial(run_script, connection)
+        return self._transact(connection, lambda tx: migrate.upgrade("sqlite", tx, self.place, run), durable=True)
 
     def migrate(self) -> int:
         create, self._create = self._create, True
@@ -480,16 +474,7 @@ class SqliteDatabase(Database):
     def after_fork_in_child(self) -> None:
         opened = self._has_files_open()
         self._readers.disown()
-        for connection in [*self._blocks, *([self._writer] if self._writer is not None else [])]:
-            fork.leak(connection)
-        for block in self._blocks:
-            block.forked = True
-        if self._writer_session is not None:
-            self._writer_session.forked = True
-        if self._fork_writes and self._writer is not None:
-            # Forked by the handler of a signal amid a write, which goes on here too. At no line of it may the child
-            # write by its parent's connection: that would damage the file.
-            fork.seal(self._writer)
+        fork.disown(self._blocks, self._writer, self._writer_session, amid_a_write=self._fork_writes)
         self._start_over()
         if opened:
             self._has_inherited = True

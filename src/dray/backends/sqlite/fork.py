@@ -14,11 +14,17 @@ import ctypes
 import fcntl
 import os
 import sqlite3
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dray import forks
 from dray.backends.sqlite import files
+
+if TYPE_CHECKING:
+    from dray.backends.sqlite.session import SqliteSession
+    from dray.backends.sqlite.transaction import SqliteBlock
 
 # Of SQLite's file format: the bytes on which a reader holds its shared lock, and the guard byte of the -shm.
 _SHARED_FIRST, _SHARED_SIZE = 0x40000002, 510
@@ -31,9 +37,27 @@ def leak(connection: sqlite3.Connection) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
-def seal(connection: sqlite3.Connection) -> None:
-    """Makes an inherited connection refuse every statement. Only if this thread was the one that used it."""
-    connection.set_authorizer(_refuse)
+def disown(
+    blocks: Iterable[SqliteBlock],
+    writer: sqlite3.Connection | None,
+    session: SqliteSession | None,
+    *,
+    amid_a_write: bool,
+) -> None:
+    """In a child: leaves the connections that it has inherited, and their transactions, to the parent.
+
+    `amid_a_write`: the handler of a signal has forked in the middle of one, and the child goes on with it too. At no
+    line of it may it write by the parent's connection, which would damage the file: that refuses all statements now.
+    """
+    for block in blocks:
+        leak(block)
+        block.forked = True
+    if writer is not None:
+        leak(writer)
+        if amid_a_write:
+            writer.set_authorizer(_refuse)
+    if session is not None:
+        session.forked = True
 
 
 def _refuse(*_: object) -> int:

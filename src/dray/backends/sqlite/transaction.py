@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from dray.backends.sqlite import faults
 from dray.backends.sqlite.connect import connect, patiently
 from dray.backends.sqlite.readers import Visit
+from dray.backends.sqlite.upkeep import Deference
 from dray.clock import Clock
 from dray.errors import ConfigError, ForkedConnection
 from dray.instants import SECOND
@@ -65,7 +66,7 @@ class SqliteTransaction:
     _clock: Clock
     _busy_timeout: float
     _open_file: Callable[[], None]
-    _defer: Callable[[sqlite3.Connection], None]
+    _deference: Callable[[], Deference]
     _block: SqliteBlock | None = None
     _began: int | None = None
     _has_ended: bool = False
@@ -83,7 +84,7 @@ class SqliteTransaction:
             lambda: connect(self._path, SqliteBlock, check_same_thread=True), self._busy_timeout, str(self._path)
         )
         patiently(lambda: block.execute("PRAGMA synchronous = FULL"), self._busy_timeout, str(self._path))
-        self._defer(block)
+        self._deference().pay_once(block)
         self._blocks[block] = threading.get_ident()
         return block
 
