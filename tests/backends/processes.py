@@ -26,7 +26,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 from dray import App
@@ -606,28 +606,26 @@ def fork_inside_a_write(url: str, leaves: str) -> dict[str, Any]:
 
 
 def fork_at_each_call(url: str) -> dict[str, Any]:
-    """Enqueues job after job, and forks at another call of it each time, as the handler of a signal may. The child
-    goes on where the parent does."""
+    """Enqueues job after job, and forks at another call in Dray or the driver each time, as the handler of a signal
+    may. The child goes on where the parent does."""
     app = App(url)
     app.enqueue("first")
     writer = getattr(core_of(app).backend.db, "_writer", None)
     parent, forked, used = os.getpid(), False, list[str]()
+    seen: set[tuple[CodeType, CodeType, int]] = set()  # what was called, and from where
     told: list[list[Any]] = []
 
-    def fork_at(wanted: int) -> Callable[[FrameType, str, object], None]:
-        seen = 0
-
-        def look(frame: FrameType, event: str, _: object) -> None:
-            nonlocal seen, forked
-            if event != "call" or f"{os.sep}dray{os.sep}" not in frame.f_code.co_filename:
-                return
-            seen += 1
-            if seen == wanted:
-                forked = True
-                if not os.fork() and writer is not None:
-                    writer.set_trace_callback(used.append)
-
-        return look
+    def fork_at_another(frame: FrameType, event: str, _: object) -> None:
+        nonlocal forked
+        package = frame.f_globals.get("__name__", "").partition(".")[0]
+        if forked or event != "call" or package not in {"dray", "psycopg"} or frame.f_back is None:
+            return
+        call = frame.f_code, frame.f_back.f_code, frame.f_back.f_lineno
+        if call not in seen:
+            seen.add(call)
+            forked = True
+            if not os.fork() and writer is not None:
+                writer.set_trace_callback(used.append)
 
     names = {"first"}
     for number in itertools.count(1):
@@ -635,7 +633,7 @@ def fork_at_each_call(url: str) -> dict[str, Any]:
         names.add(f"n{number}")
         read, write = os.pipe()
         said = "fine"
-        sys.setprofile(fork_at(number))
+        sys.setprofile(fork_at_another)
         try:
             app.enqueue(f"n{number}")
         except Exception as error:  # noqa: BLE001 - it is told to the test

@@ -162,10 +162,14 @@ class Loan:
             if self in pool.loans:
                 if connection is not None and self._closings != pool.closings and not self.is_inherited:
                     connection.close()  # the pool was closed meanwhile: it would stay open
-                if connection is not None and not connection.closed:
-                    pool.idle += [connection]  # again no call until the loan is over: it is kept once
-                self.connection = None
-                del pool.loans[self]
+                is_open = connection is not None and not connection.closed
+                # Not in a child that a signal's handler has just forked in one of the calls above: its loans are
+                # new ones. From here again no call until the loan is over: the connection is kept once.
+                if self in pool.loans:
+                    if connection is not None and is_open:
+                        pool.idle += [connection]
+                    self.connection = None
+                    del pool.loans[self]
             while self in pool.waiting:
                 pool.waiting.remove(self)
             if pool.waiting and len(pool.loans) < pool.size:
