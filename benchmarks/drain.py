@@ -28,6 +28,7 @@ _PROCESS_BAR = 8_000  # jobs a second, two children
 _CROWD_BARS = {"SQLite": {2: 1.0, 4: 0.9}, "PostgreSQL": {2: 1.3, 4: 1.3}}  # of one worker
 _PRODUCER_BAR = 0.85  # of the producer alone
 _SETTLE = 1.0  # seconds until the work of a start is done
+_WARM_UP = 2.0  # seconds; on SQLite a new log takes one to grow, and meanwhile each commit costs more
 _SPAN_SQLITE = "SELECT (max(updated_at) - min(started_at)) / 1e6, sum(state = 'completed') FROM dray_jobs"
 _SPAN_POSTGRES = """
 SELECT extract(epoch FROM max(updated_at) - min(started_at))::float8, count(*) FILTER (WHERE state = 'completed')
@@ -86,7 +87,9 @@ def measure_producer(arenas: list[Arena], figures: Figures, *, quick: bool) -> N
 
 
 def _compare(figures: Figures, arena: Arena, what: str, rounds: int, seconds: float, preloaded: int) -> None:
-    found = [(_alone(arena, seconds), _beside(arena, seconds, preloaded)) for _ in range(rounds)]
+    found = [
+        (_alone(arena, seconds, min(seconds, _WARM_UP)), _beside(arena, seconds, preloaded)) for _ in range(rounds)
+    ]
     alone, beside = (statistics.median(side) for side in zip(*found, strict=True))
     ratio = statistics.median(beside / alone for alone, beside in found)
     figures.say(what, f"alone {alone:>8,.0f}/s   beside {beside:>8,.0f}/s   ratio {ratio:5.0%}")
@@ -138,9 +141,12 @@ def _served(arena: Arena, jobs: int) -> float:
     return jobs / seconds
 
 
-def _produce(app: dray.App, seconds: float) -> float:
+def _produce(app: dray.App, seconds: float, warm_up: float) -> float:
     noop = noop_of(app)
     noop.enqueue(*SIX)  # connects
+    begins = time.monotonic()
+    while time.monotonic() - begins < warm_up:
+        noop.enqueue(*SIX)
     count, starts = 0, time.monotonic()
     while time.monotonic() - starts < seconds:
         noop.enqueue(*SIX)
@@ -148,15 +154,18 @@ def _produce(app: dray.App, seconds: float) -> float:
     return count / (time.monotonic() - starts)
 
 
-def _alone(arena: Arena, seconds: float) -> float:
+def _alone(arena: Arena, seconds: float, warm_up: float) -> float:
     with arena.fresh() as app:
-        return _produce(app, seconds)
+        return _produce(app, seconds, warm_up)
 
 
 def _beside(arena: Arena, seconds: float, preloaded: int) -> float:
-    """The rate of a producer while a worker runs its jobs, or those of a queue that is full before."""
+    """The rate of a producer while a worker runs its jobs, or those of a queue that is full before: these are soon
+    over, so that measurement begins at once."""
     with arena.fresh() as app:
         if preloaded:
             _preload(app, TASK, preloaded)
         with workers(arena, app, ()):
-            return _produce(app, seconds)
+            if not preloaded:
+                time.sleep(_SETTLE)
+            return _produce(app, seconds, 0.0 if preloaded else min(seconds, _WARM_UP))

@@ -30,7 +30,8 @@ _BUSY_PAUSE = 0.25
 _GROWTH = 16 * 1024 * 1024  # bytes of log that are worth a checkpoint
 _FRAMES = 4_000  # the same in pages
 _LIMIT = 4 * _FRAMES  # pages in the log that are worth keeping writers out
-_SOONEST_US, _LATEST_US = SECOND // 4, 10 * SECOND
+_FAST_US = SECOND  # for as many as are worth a checkpoint: little is left to copy while writers are kept out
+_LATEST_US = 10 * SECOND
 _VACUUM_US = 60 * SECOND
 _PAGES = 1_000
 
@@ -77,7 +78,9 @@ class Checkpointer:
     The size and the time of the log's file show whether there is anything to copy, without a query. The size shows it
     only while the file grows. Once the log has started over inside the file, the rate of the last checkpoint tells
     when there may be enough. A log that is written all the time is never wholly copied at the moment in which it
-    could start over, and would grow for ever: past a limit the checkpoint keeps writers out for that moment.
+    could start over, and would grow for ever: past a limit the checkpoint keeps writers out for that moment. Where it
+    grows fast, this is sooner and takes less: a producer of 6,000 jobs a second was a tenth slower on a log of 64 MB
+    than on one of 20.
     """
 
     name = "checkpoint"
@@ -88,7 +91,7 @@ class Checkpointer:
     _rng: Rng
     _log: LogFile | None = None  # as it was when it was last copied back
     _frames: int = 0
-    _copied_at: int = 0
+    _copied_at: int = 0  # or seen to be copied
     _due_at: int = 0
     _vacuum_at: int = 0
 
@@ -105,6 +108,7 @@ class Checkpointer:
         """Copies the log if it is worth it. Returns the seconds until the next look: fewer while it grows fast."""
         log = self._upkeep.log()
         if log is None or log == self._log:
+            self._copied_at = now
             return jittered(_IDLE_PAUSE, self._rng)
         grown = log.size - (self._log.size if self._log else 0)
         if grown < _GROWTH and now < self._due_at:
@@ -112,10 +116,12 @@ class Checkpointer:
         found = self._upkeep.checkpoint()
         has_started_over = self._log is None or log.starts != self._log.starts
         new_frames = found.frames if has_started_over else found.frames - self._frames
-        if found.frames >= _LIMIT:
-            self._upkeep.checkpoint(waits=True)
         enough_us = (now - self._copied_at) * _FRAMES // max(1, new_frames)
-        self._due_at = now + min(max(enough_us, _SOONEST_US), _LATEST_US)
+        is_fast = enough_us < _FAST_US
+        if found.frames >= (_FRAMES if is_fast else _LIMIT):
+            self._upkeep.checkpoint(waits=True)
         # As read before: what was written meanwhile counts as new.
         self._log, self._frames, self._copied_at = log, found.frames, now
-        return _BUSY_PAUSE if new_frames >= _FRAMES else min(_IDLE_PAUSE, max(enough_us / SECOND, _BUSY_PAUSE))
+        pause = _FAST_US // 10 if is_fast else min(enough_us, _LATEST_US)
+        self._due_at = now + pause
+        return min(_IDLE_PAUSE, pause / SECOND)
