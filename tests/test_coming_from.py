@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,6 +57,9 @@ def test_our_column_runs_as_shown(page: str, tmp_path: Path, monkeypatch: pytest
         for code in calling:
             exec(compile(code, f"{page}.md", "exec"), module.__dict__)
     app.close()
+    for value in vars(module).values():
+        if isinstance(value, sqlite3.Connection):
+            value.close()  # as a program's end does: Python 3.13 warns of it, in whatever test comes next
 
 
 def test_every_command_that_is_shown_exists() -> None:
