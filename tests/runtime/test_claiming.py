@@ -361,7 +361,10 @@ def test_only_short_bodies_are_gathered(
         def pause() -> None:
             time.sleep(seconds)
 
-        pause.enqueue_many([()] * 40)
-        assert app.worker(concurrency=2).run_until_idle() == 40
+        for _ in range(20 if may_gather else 1):  # on a busy machine the shortest body may take long
+            pause.enqueue_many([()] * 40)
+            assert app.worker(concurrency=2).run_until_idle() == 40
+            if True in seen:
+                break
 
     assert (True in seen) is may_gather

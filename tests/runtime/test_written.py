@@ -38,6 +38,11 @@ def go_on(app: App, name: str, path: Path) -> Job[Any]:
     return job
 
 
+def knows(worker: Worker) -> bool:
+    """Whether it has heard what its bodies have completed: a child tells its parent after the commit."""
+    return all(execution.is_written for execution in worker._in_flight.executions())
+
+
 def stops(worker: Worker) -> list[str | None]:
     """Records why bodies were told to stop."""
     return [execution.stop for execution in worker._in_flight.executions() if not execution.is_over]
@@ -85,6 +90,7 @@ def test_it_goes_on_though_the_worker_was_declared_dead_and_cannot_ask_the_datab
 
     with app.worker(concurrency=2, lease=60) as worker:
         job = go_on(app, name, path)
+        until(lambda: knows(worker))
         before = worker.id
         monkeypatch.setattr(worker._engine._backend.work, "completed_by", refuse)
         sql(app, "UPDATE dray_workers SET state = 'dead', stopped_at = started_at")
@@ -105,6 +111,7 @@ def test_it_goes_on_though_the_worker_is_cut_off(
 
     with app.worker(concurrency=2, lease=1.5) as worker:
         job = go_on(app, name, path)
+        until(lambda: knows(worker))
         other = app.enqueue("unwritten", {"path": str(tmp_path / "other")})
         come_to(other, "running")
         until((tmp_path / "other.begun").exists)
