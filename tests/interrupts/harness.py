@@ -2,11 +2,15 @@
 
 Two ways: by a signal handler, as Ctrl-C and time limits do, into the main thread, and by `PyThreadState_SetAsyncExc`
 into another one. The moment is chosen at random within the time that the call takes undisturbed.
+
+Not while `logging` runs: it takes its locks before the `try` that frees them. An exception in between leaves the lock
+of all loggers taken, and the next thread that asks a logger for its level waits for ever.
 """
 
 from __future__ import annotations
 
 import ctypes
+import logging
 import random
 import signal
 import statistics
@@ -15,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 Call = Callable[[], object]
@@ -41,8 +46,10 @@ class BySignal:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
 
-    def _handle(self, *_: object) -> None:
-        if self._is_inside:
+    def _handle(self, _: int, frame: FrameType | None) -> None:
+        if self._is_inside and _is_in_logging(frame):
+            signal.setitimer(signal.ITIMER_REAL, 0.000_05)  # a moment later
+        elif self._is_inside:
             self._is_inside = False
             raise Interrupt
 
@@ -96,7 +103,8 @@ def _raise_into(victim: threading.Thread) -> bool:
     before = sys.getswitchinterval()
     sys.setswitchinterval(1)  # what is seen still holds when it is acted upon
     try:
-        if _starts_a_thread(victim):
+        frame = sys._current_frames().get(victim.ident or 0)
+        if _starts_a_thread(frame) or _is_in_logging(frame):
             return False
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(victim.ident or 0), ctypes.py_object(Interrupt))
         return True
@@ -104,9 +112,12 @@ def _raise_into(victim: threading.Thread) -> bool:
         sys.setswitchinterval(before)
 
 
-def _starts_a_thread(victim: threading.Thread) -> bool:
+def _is_in_logging(frame: FrameType | None) -> bool:
+    return frame is not None and frame.f_globals.get("__name__") == "logging"
+
+
+def _starts_a_thread(frame: FrameType | None) -> bool:
     """CPython raises into the new thread then, which ends before it has begun, and `start` waits for it for ever."""
-    frame = sys._current_frames().get(victim.ident or 0)
     while frame is not None:
         if frame.f_code is threading.Thread.start.__code__:
             return True
@@ -164,6 +175,7 @@ def bombard(
             account.calls += 1
             if way.hits(make_call(), rng.uniform(0.000_001, 1.1 * took)):
                 account.hits += 1
+                assert not logging._lock._is_owned(), "no other thread could use a logger"  # type: ignore[attr-defined]
                 check()
     check()
     return account
