@@ -151,6 +151,43 @@ def test_a_job_that_is_deleted_is_unknown_to_who_waits(world: World, waiter: Wai
         assert isinstance(waiting.exception(LONG), UnknownJob)
 
 
+@pytest.mark.parametrize("before", ["cancelled", "not there"])
+def test_what_was_read_before_a_wait_began_is_not_for_it(
+    before: str, world: World, waiter: Waiter, backend: Backend, ids: Ids, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, look = ids.new(), backend.jobs.ended
+    has_read, goes_on = threading.Event(), threading.Event()
+
+    def looking(asked: Any) -> Any:
+        answer = look(asked)
+        if not has_read.is_set():
+            has_read.set()
+            assert goes_on.wait(LONG)
+        return answer
+
+    if before == "cancelled":
+        backend.jobs.enqueue([world.new(id=job)])
+        backend.jobs.cancel([job])
+    monkeypatch.setattr(backend.jobs, "ended", looking)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(waiter.wait, [job], LONG)
+        assert has_read.wait(LONG)
+        if before == "cancelled":
+            assert backend.jobs.retry([job])
+        else:
+            backend.jobs.enqueue([world.new(id=job)])
+        second = pool.submit(waiter.wait, [job], LONG)
+        until(lambda: len(waiter._waits[job]) == 2)
+        goes_on.set()
+
+        if before == "cancelled":
+            assert first.result(LONG)[job].state == "cancelled"
+        else:
+            assert isinstance(first.exception(LONG), UnknownJob)
+        complete(world, job)
+        assert second.result(LONG)[job].state == "completed"
+
+
 def test_a_coroutine_waits_without_holding_its_loop_up(world: World, waiter: Waiter) -> None:
     job = world.enqueue()
 

@@ -251,7 +251,11 @@ class Waiter:
         return found
 
     def _look(self) -> bool:
-        """Looks up all awaited jobs and ends their waits; returns whether there was anything to tell."""
+        """Looks up all awaited jobs and ends their waits; returns whether there was anything to tell.
+
+        A wait that begins during the read comes with the next one. What this read found may be of before: after a
+        retry, `result()` returned the old outcome.
+        """
         with self._lock:
             ids, looking = list(self._waits), self._all_waits()
         has_told = False
@@ -259,10 +263,13 @@ class Waiter:
             jobs, missing = self._backend.jobs.ended(batch)
             with self._lock:
                 for job in jobs:
-                    for wait in self._waits.pop(job.id, ()):
+                    waits = self._waits.pop(job.id, set())
+                    if later := waits - looking:
+                        self._waits[job.id] = later
+                    for wait in waits & looking:
                         wait.take(job)
                 for job_id in missing:
-                    self._fail(list(self._waits.get(job_id, ())), unknown_job(job_id))
+                    self._fail(self._waits.get(job_id, set()) & looking, unknown_job(job_id))
             has_told |= bool(jobs or missing)
         for wait in looking:
             wait.is_under_way = True
