@@ -27,7 +27,7 @@ from dray.runtime.execution import StopCause
 from dray.runtime.runners import process
 from dray.task.task import Task
 from tests.runtime import child_bodies as bodies
-from tests.runtime.stage import Link, Stage, await_file, await_that, descendants, is_alive
+from tests.runtime.stage import Link, Stage, await_file, await_that, descendants, is_alive, open_files
 
 ROOT = Path(__file__).parents[2]
 
@@ -370,7 +370,7 @@ def test_a_child_holds_the_workers_lock_while_it_has_a_job(tmp_path: Path) -> No
 
         pid = stage.result(bodies.who_am_i)["pid"]
 
-        await_that(lambda: lock not in [each.readlink() for each in Path(f"/proc/{pid}/fd").iterdir()])
+        await_that(lambda: lock not in open_files(pid))
 
 
 @pytest.mark.usefixtures("shared_forker")

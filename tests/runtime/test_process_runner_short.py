@@ -22,7 +22,7 @@ from dray.runtime.children import worker_side
 from dray.runtime.execution import Execution, StopCause
 from dray.runtime.runners import process
 from tests.runtime import child_bodies as bodies
-from tests.runtime.stage import Stage, await_file, await_number, await_that, is_alive
+from tests.runtime.stage import Stage, await_file, await_number, await_that, is_alive, open_files
 
 pytestmark = pytest.mark.usefixtures("shared_forker")
 
@@ -352,7 +352,7 @@ def test_a_child_that_has_begun_nothing_of_what_it_got_lets_the_workers_lock_go(
         os.kill(child.pid, signal.SIGCONT)
 
         await_that(lambda: not array("i", fcntl.ioctl(child._sock, termios.TIOCOUTQ, bytes(4)))[0])  # it has read all
-        await_that(lambda: lock not in [each.readlink() for each in Path(f"/proc/{child.pid}/fd").iterdir()])
+        await_that(lambda: lock not in open_files(child.pid))
 
 
 # What each reports
