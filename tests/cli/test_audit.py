@@ -108,5 +108,6 @@ def test_nothing_is_reported_of_a_database_that_is_worked_on_whatever_happens(ch
 
     assert churner.wait() == 0, churner.said
     fleet.until(lambda: fleet.states().get("completed"), "a job to complete")
+    fleet.until(lambda: all(map(fleet.worker_of, workers)), "the last worker to have started")
     assert [worker.end() for worker in workers] == [0, 0]
     fleet.audit()
