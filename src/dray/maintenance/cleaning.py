@@ -79,8 +79,8 @@ class Checkpointer:
     only while the file grows. Once the log has started over inside the file, the rate of the last checkpoint tells
     when there may be enough. A log that is written all the time is never wholly copied at the moment in which it
     could start over, and would grow for ever: past a limit the checkpoint keeps writers out for that moment. Where it
-    grows fast, it does so sooner, and for a shorter moment: a producer of 6,000 jobs a second reached 0.82 of its rate
-    alone with a log of 64 MB and more, and 0.90 with one of 35 to 47 MB.
+    grows fast, it does so sooner, and for a shorter moment: a producer of 6,000 jobs a second reached 0.82 of its
+    rate alone with a log of 64 MB and more, and 0.90 with one of 35 to 47 MB.
     """
 
     name = "checkpoint"
