@@ -11,6 +11,8 @@ import pytest
 from dray.app import App
 from dray.backends.database import Rivalry
 from dray.instants import MILLISECOND, SECOND
+from dray.model.bounds import ARGS_BYTES, MIB
+from dray.model.job import Claim
 from dray.runtime.claiming import AHEAD, ClaimPolicy, GatherPolicy, PollPolicy, YieldPolicy
 
 
@@ -36,11 +38,28 @@ def test_a_claim_that_took_all_it_may_in_turn_is_not_short_of_jobs() -> None:
     policy.body_took(5_000)
     first = policy.demand(0)
 
-    policy.claimed(first, first.limit + first.ahead_in_turn, has_keys=True)
+    policy.claimed(first, claims(first.limit + first.ahead_in_turn, key="key"))
     assert policy.demand(7).ahead_in_turn == 1  # it fills up before a slot is free
 
-    policy.claimed(first, first.limit + first.ahead_in_turn - 1, has_keys=True)
+    policy.claimed(first, claims(first.limit + first.ahead_in_turn - 1, key="key"))
     assert policy.demand(7).ahead == 0
+
+
+def claims(count: int, *, args: str = "{}", key: str | None = None) -> list[Claim]:
+    claim = Claim("id", 1, "task", "default", args, 1, 3, 0, 3, None, 0, 0, None, key=key)
+    return [claim] * count
+
+
+def test_of_jobs_with_large_arguments_fewer_are_claimed_ahead() -> None:
+    policy = ClaimPolicy(4, None, ("task",), random.Random(1), None)
+    policy.body_took(5)
+    assert policy.demand(0).ahead == AHEAD
+
+    policy.claimed(policy.demand(0), claims(4, args="x" * ARGS_BYTES))
+    assert policy.demand(0).ahead == 16 * MIB // ARGS_BYTES
+
+    policy.claimed(policy.demand(0), claims(68))
+    assert policy.demand(0).ahead == AHEAD
 
 
 def called(policy: PollPolicy) -> bool:
@@ -334,7 +353,7 @@ def test_outcomes_are_written_by_halves_of_what_may_be_in_flight_while_bodies_ar
     assert policy.batch == 8  # how long bodies take is not known yet
 
     policy.body_took(5)
-    assert policy.batch == (8 + AHEAD) // 2
+    assert policy.batch == 500
 
     policy.stop_claiming_ahead()
     assert policy.batch == 8  # all slots at once

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 from dray.backends.database import Rivalry
 from dray.errors import ConfigError
 from dray.instants import MILLISECOND, SECOND
-from dray.model.job import Demand
+from dray.model.bounds import MIB
+from dray.model.job import Claim, Demand
 from dray.model.settlement import Rng
 from dray.model.values import check_name, shown
 
-AHEAD = 500  # jobs; while one half runs, the other is written and claimed
+AHEAD = 1_000  # jobs; while one half runs, the other is written and claimed. With 500 a drain took a tenth longer
 AHEAD_US = 50 * MILLISECOND  # of work
+_AHEAD_BYTES = 16 * MIB  # of arguments, in memory
 _AHEAD_IN_TURN_US = 10 * MILLISECOND  # of jobs with keys: this much longer a key that is new waits for its turn
 _WEIGHTED_AHEAD = 10  # jobs that one turn of a weighted queue may claim ahead
 _MOST_OUTCOMES = 500  # in one transaction
@@ -54,6 +56,7 @@ class ClaimPolicy:
     _rng: Rng
     _jobs_left: int | None  # None: no limit
     _mean_us: float | None = None  # how long a body takes; None: not known yet
+    _mean_bytes: float = 0.0  # of the arguments in the last claim
     is_short: bool = False  # the last claim returned fewer jobs than it asked for
 
     def __post_init__(self) -> None:
@@ -117,14 +120,17 @@ class ClaimPolicy:
         """Whether the worker has claimed all the jobs that it may (`max_jobs`)."""
         return self._jobs_left == 0
 
-    def claimed(self, demand: Demand, count: int, *, has_keys: bool = False) -> None:
-        """A claim returned `count` jobs, of which some have keys. With weights, the next turn is another queue's."""
+    def claimed(self, demand: Demand, claims: Sequence[Claim]) -> None:
+        """A claim returned these jobs. With weights, the next turn is another queue's."""
+        count = len(claims)
         if demand.limit or demand.ahead:
+            has_keys = any(claim.key is not None for claim in claims)
             # With keys, no more are claimed ahead than in turn. When that was taken for a short claim, the next one
             # waited for a free slot: bodies of 5 ms ran at two thirds of their rate.
             self.is_short = count < demand.limit + (demand.ahead_in_turn if has_keys else demand.ahead)
         if not count:
             return
+        self._mean_bytes = sum(len(claim.args) for claim in claims) / count
         if self._jobs_left is not None:
             self._jobs_left = max(0, self._jobs_left - count)
         if not self._is_weighted:
@@ -145,7 +151,8 @@ class ClaimPolicy:
         if self._mean_us is None:
             return 0
         most = _WEIGHTED_AHEAD if self._is_weighted and len(self._weights) > 1 else AHEAD
-        return int(min(most, AHEAD_US * self.concurrency / max(1.0, self._mean_us)))
+        of_time = AHEAD_US * self.concurrency / max(1.0, self._mean_us)
+        return int(min(most, of_time, _AHEAD_BYTES / max(1.0, self._mean_bytes)))
 
     def _ahead_in_turn(self) -> int:
         """No more than one for each slot."""

@@ -364,8 +364,7 @@ class Engine:
             self._events.settled(batch, answer.settled)
         if answer.fan_out.left:
             self._go_on_telling(answer.fan_out)
-        has_keys = any(claim.key is not None for claim in answer.claims)
-        self._claim_policy.claimed(demand, len(answer.claims), has_keys=has_keys)
+        self._claim_policy.claimed(demand, answer.claims)
         self._claimed_at = began
         self._dispatch(answer.claims)
         if any_final:
