@@ -13,6 +13,8 @@ import psycopg
 import dray
 from benchmarks.places import postgres_place, sqlite_place
 from benchmarks.storage import PostgresPlace, SqlitePlace
+from dray.backends.postgres.database import PostgresDatabase
+from dray.backends.sqlite.database import SqliteDatabase
 from dray.task.task import Task
 
 
@@ -24,6 +26,8 @@ class Arena:
         self.url = url
         self.name = place.name
         self.is_sqlite = isinstance(place, SqlitePlace)
+        # What a worker settles and claims at a time while bodies are short.
+        self.largest_batch = (SqliteDatabase if self.is_sqlite else PostgresDatabase).most_ahead // 2
 
     @contextmanager
     def fresh(self) -> Generator[dray.App]:

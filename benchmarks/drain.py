@@ -19,9 +19,7 @@ from benchmarks.raw import TASK
 from benchmarks.storage import IDS, ROUNDS, Pair, rate
 from dray.app_interface import core_of
 from dray.model.new_job import NewJob
-from dray.runtime.claiming import AHEAD
 
-_BATCH = AHEAD // 2  # what a worker with threads settles and claims at a time while bodies are short
 _RAW_BAR = 0.62  # of the raw loop, threads
 _ASYNC_BAR = 0.9  # of threads
 _PROCESS_BAR = 8_000  # jobs a second, two children
@@ -105,8 +103,9 @@ def _cpu_seconds() -> float:
 def _raw(arena: Arena, jobs: int) -> float:
     place = arena.place
     place.fresh_raw()
-    place.raw_insert(place.raw_rows(jobs + _BATCH, SIX_JSON))
-    found = rate(lambda: place.raw_drain(_BATCH, jobs), jobs)
+    batch = arena.largest_batch
+    place.raw_insert(place.raw_rows(jobs + batch, SIX_JSON))
+    found = rate(lambda: place.raw_drain(batch, jobs), jobs)
     place.close()
     return found
 

@@ -13,7 +13,6 @@ from dray.app_interface import core_of
 from dray.handle.job import Job
 from dray.instants import HOUR
 from dray.runtime import engine
-from dray.runtime.claiming import AHEAD
 from tests.runtime.watching import LONG, Gate, ended, sql, state_of, until
 
 
@@ -62,7 +61,7 @@ def test_while_bodies_are_short_more_are_claimed_than_can_run(app: App, claims: 
     assert app.worker(concurrency=2).run_until_idle() == 1_000
 
     assert claims.sizes[0] <= 2  # the worker does not know yet how long bodies take
-    assert 20 < max(claims.sizes) <= 2 + AHEAD
+    assert 20 < max(claims.sizes) <= 2 + core_of(app).backend.db.most_ahead
     assert sql(app, "SELECT max(attempt), min(attempt) FROM dray_jobs") == [(1, 1)]
 
 
@@ -75,13 +74,14 @@ def test_bodies_run_while_the_outcomes_of_others_are_written(app: App, monkeypat
         return exchange(self, demand)
 
     monkeypatch.setattr(engine.Engine, "_exchange", counting)
-    teach(app, 3_000)
+    most = 2 + core_of(app).backend.db.most_ahead
+    teach(app, 4 * most)
 
-    assert app.worker(concurrency=2).run_until_idle() == 3_000
+    assert app.worker(concurrency=2).run_until_idle() == 4 * most
 
-    full = [outcomes for outcomes, held in in_flight if held == 2 + AHEAD]
+    full = [outcomes for outcomes, held in in_flight if held == most]
     assert full  # all that may be in flight is
-    assert max(full) <= (2 + AHEAD) // 2  # the other half runs meanwhile, or has run
+    assert max(full) <= most // 2  # the other half runs meanwhile, or has run
 
 
 def test_of_long_bodies_no_more_are_claimed_than_can_run(app: App, claims: Claims) -> None:

@@ -10,10 +10,13 @@ import pytest
 
 from dray.app import App
 from dray.backends.database import Rivalry
+from dray.backends.sqlite.database import SqliteDatabase
 from dray.instants import MILLISECOND, SECOND
 from dray.model.bounds import ARGS_BYTES, MIB
 from dray.model.job import Claim
-from dray.runtime.claiming import AHEAD, ClaimPolicy, GatherPolicy, PollPolicy, YieldPolicy
+from dray.runtime.claiming import ClaimPolicy, GatherPolicy, PollPolicy, YieldPolicy
+
+AHEAD = SqliteDatabase.most_ahead
 
 
 @pytest.mark.parametrize(
@@ -23,7 +26,7 @@ from dray.runtime.claiming import AHEAD, ClaimPolicy, GatherPolicy, PollPolicy, 
 def test_of_jobs_with_keys_at_most_one_for_each_slot_and_10_ms_of_work_are_claimed_ahead(
     body_us: int, in_flight: int, in_turn: int
 ) -> None:
-    policy = ClaimPolicy(4, {"default": None}, ("task",), random.Random(1), None)
+    policy = ClaimPolicy(4, {"default": None}, ("task",), random.Random(1), None, AHEAD)
     assert policy.demand(in_flight).ahead_in_turn == 0  # how long bodies take is not known yet
 
     policy.body_took(body_us)
@@ -34,7 +37,7 @@ def test_of_jobs_with_keys_at_most_one_for_each_slot_and_10_ms_of_work_are_claim
 
 
 def test_a_claim_that_took_all_it_may_in_turn_is_not_short_of_jobs() -> None:
-    policy = ClaimPolicy(4, None, ("task",), random.Random(1), None)
+    policy = ClaimPolicy(4, None, ("task",), random.Random(1), None, AHEAD)
     policy.body_took(5_000)
     first = policy.demand(0)
 
@@ -51,7 +54,7 @@ def claims(count: int, *, args: str = "{}", key: str | None = None) -> list[Clai
 
 
 def test_of_jobs_with_large_arguments_fewer_are_claimed_ahead() -> None:
-    policy = ClaimPolicy(4, None, ("task",), random.Random(1), None)
+    policy = ClaimPolicy(4, None, ("task",), random.Random(1), None, AHEAD)
     policy.body_took(5)
     assert policy.demand(0).ahead == AHEAD
 
@@ -333,12 +336,22 @@ def test_it_judges_by_what_comes_at_a_time() -> None:
 
 def test_bodies_of_half_a_millisecond_are_not_short() -> None:
     """While they counted as short, jobs at 1,200 a second with bodies of 5 ms waited for 18 ms instead of 1.6."""
-    policy = ClaimPolicy(8, None, ("noop",), random.Random(1), None)
+    policy = ClaimPolicy(8, None, ("noop",), random.Random(1), None, AHEAD)
 
     policy.body_took(400)
     assert policy.are_short
     policy.body_took(5_000)
     assert not policy.are_short
+
+
+@pytest.mark.parametrize(("body_us", "ahead"), [(10, AHEAD), (100, 500), (400, 125), (1_000, 200), (20_000, 10)])
+def test_what_is_claimed_ahead_is_50_ms_of_work(body_us: int, ahead: int) -> None:
+    """Short bodies run one after the other, others in all slots."""
+    policy = ClaimPolicy(4, None, ("noop",), random.Random(1), None, AHEAD)
+
+    policy.body_took(body_us)
+
+    assert policy.demand(0).ahead == ahead
 
 
 def test_it_stops_to_wait_at_once_when_there_is_more_than_it_can_take() -> None:
@@ -349,7 +362,7 @@ def test_it_stops_to_wait_at_once_when_there_is_more_than_it_can_take() -> None:
 
 
 def test_outcomes_are_written_by_halves_of_what_may_be_in_flight_while_bodies_are_short() -> None:
-    policy = ClaimPolicy(8, None, ("noop",), random.Random(1), None)
+    policy = ClaimPolicy(8, None, ("noop",), random.Random(1), None, AHEAD)
     assert policy.batch == 8  # how long bodies take is not known yet
 
     policy.body_took(5)
@@ -360,7 +373,7 @@ def test_outcomes_are_written_by_halves_of_what_may_be_in_flight_while_bodies_ar
 
 
 def test_a_worker_with_thousands_of_slots_writes_a_bounded_number_of_outcomes_at_once() -> None:
-    assert ClaimPolicy(3_000, None, ("noop",), random.Random(1), None).batch == 500
+    assert ClaimPolicy(3_000, None, ("noop",), random.Random(1), None, AHEAD).batch == 500
 
 
 @pytest.mark.parametrize(("seconds", "may_gather"), [(0.0, True), (0.002, False)])

@@ -184,6 +184,7 @@ class Database(Protocol):
     place: str  # the file or address, fit to be shown
     proofs: Proofs  # how workers here prove that they live
     upkeep: Upkeep | None = None  # of the file, where there is one
+    most_ahead: int = 1_000  # short jobs that a worker has claimed; half of them make its largest transaction
     # Told of jobs that were cancelled here as expired or with a parent, once that is committed.
     on_cancelled: Callable[[Sequence[str]], None] | None = None
 

@@ -16,12 +16,10 @@ from dray.model.job import Claim, Demand
 from dray.model.settlement import Rng
 from dray.model.values import check_name, shown
 
-AHEAD = 1_000  # jobs; while one half runs, the other is written and claimed. With 500 a drain took a tenth longer
 AHEAD_US = 50 * MILLISECOND  # of work
 _AHEAD_BYTES = 16 * MIB  # of arguments, in memory
 _AHEAD_IN_TURN_US = 10 * MILLISECOND  # of jobs with keys: this much longer a key that is new waits for its turn
 _WEIGHTED_AHEAD = 10  # jobs that one turn of a weighted queue may claim ahead
-_MOST_OUTCOMES = 500  # in one transaction
 _SHORT_US = 500  # bodies that take less are over before another thread is awake
 _MAX_WEIGHT = 1_000_000
 
@@ -55,6 +53,7 @@ class ClaimPolicy:
     tasks: tuple[str, ...]
     _rng: Rng
     _jobs_left: int | None  # None: no limit
+    _most_ahead: int
     _mean_us: float | None = None  # how long a body takes; None: not known yet
     _mean_bytes: float = 0.0  # of the arguments in the last claim
     is_short: bool = False  # the last claim returned fewer jobs than it asked for
@@ -92,7 +91,7 @@ class ClaimPolicy:
         """How many outcomes to write at once: half of what may be in flight, so that bodies run the other half while
         the database works. With all at once the slots had nothing to do meanwhile, and the engine nothing to write
         while they ran: a no-op took 36 to 44 us instead of 30 to 33."""
-        return min(_MOST_OUTCOMES, max(self.concurrency, (self.concurrency + self._ahead()) // 2))
+        return min(self._most_ahead // 2, max(self.concurrency, (self.concurrency + self._ahead()) // 2))
 
     def stop_claiming_ahead(self) -> None:
         """A body takes much longer than the ones before it. Claims nothing ahead until bodies are short again."""
@@ -150,8 +149,9 @@ class ClaimPolicy:
     def _ahead(self) -> int:
         if self._mean_us is None:
             return 0
-        most = _WEIGHTED_AHEAD if self._is_weighted and len(self._weights) > 1 else AHEAD
-        of_time = AHEAD_US * self.concurrency / max(1.0, self._mean_us)
+        most = _WEIGHTED_AHEAD if self._is_weighted and len(self._weights) > 1 else self._most_ahead
+        at_a_time = 1 if self.are_short else self.concurrency  # short bodies run one after the other
+        of_time = AHEAD_US * at_a_time / max(1.0, self._mean_us)
         return int(min(most, of_time, _AHEAD_BYTES / max(1.0, self._mean_bytes)))
 
     def _ahead_in_turn(self) -> int:

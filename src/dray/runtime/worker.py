@@ -319,7 +319,9 @@ class Worker:
         self._engine = Engine(
             self._backend,
             self._watch,
-            ClaimPolicy(self._concurrency, self._queues, tuple(tasks), self._rng, self._max_jobs),
+            ClaimPolicy(
+                self._concurrency, self._queues, tuple(tasks), self._rng, self._max_jobs, self._backend.db.most_ahead
+            ),
             Bodies(tasks, crew, link, in_flight, note_buffer, inbox, standbys),
             Ownership(self._backend, beat, in_flight, stopper, inbox, check, app.clock, self._take_new_id),
             check,
