@@ -10,9 +10,12 @@ import pytest
 
 from dray.app import App
 from dray.app_interface import core_of
+from dray.backends.store.work import WorkStore
+from dray.errors import StorageError
 from dray.handle.job import Job
 from dray.instants import HOUR
 from dray.runtime import engine
+from dray.runtime.dispatcher import Dispatcher
 from tests.runtime.watching import LONG, Gate, ended, sql, state_of, until
 
 
@@ -32,9 +35,9 @@ def claims(monkeypatch: pytest.MonkeyPatch) -> Claims:
     found = Claims()
     exchange = engine.Engine._dispatch
 
-    def counting(self: Any, claims: Any) -> None:
+    def counting(self: Any, claims: Any, claimed_at: int) -> None:
         found.sizes.append(len(claims))
-        exchange(self, claims)
+        exchange(self, claims, claimed_at)
 
     monkeypatch.setattr(engine.Engine, "_dispatch", counting)
     return found
@@ -82,6 +85,97 @@ def test_bodies_run_while_the_outcomes_of_others_are_written(app: App, monkeypat
     full = [outcomes for outcomes, held in in_flight if held == most]
     assert full  # all that may be in flight is
     assert max(full) <= most // 2  # the other half runs meanwhile, or has run
+
+
+class Exchanges:
+    """Counts bodies that were held back and then started: during an exchange, and outside of one."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.inside = self.outside = 0
+        self.fails_next = False  # the next one that begins while bodies are held back
+        self.failed = False
+        self._is_inside = False
+        self._held_back = 0
+        exchange, take, start = WorkStore.exchange, Dispatcher.take, Dispatcher.start
+
+        def exchanging(store: WorkStore, *args: Any, **options: Any) -> Any:
+            self._is_inside = True
+            try:
+                if self.fails_next and self._held_back:
+                    self.fails_next, self.failed = False, True
+                    raise StorageError("the server is gone")
+                return exchange(store, *args, **options)
+            finally:
+                self._is_inside = False
+
+        def taking(dispatcher: Dispatcher, claims: Any, *args: Any) -> None:
+            take(dispatcher, claims, *args)
+            self._held_back = len(claims)
+            self.took(dispatcher)
+
+        def starting(dispatcher: Dispatcher) -> None:
+            if self._is_inside:
+                self.inside += self._held_back
+            else:
+                self.outside += self._held_back
+            self._held_back = 0
+            start(dispatcher)
+
+        monkeypatch.setattr(WorkStore, "exchange", exchanging)
+        monkeypatch.setattr(Dispatcher, "take", taking)
+        monkeypatch.setattr(Dispatcher, "start", starting)
+
+    def took(self, dispatcher: Dispatcher) -> None:
+        """Claims are held back, maybe only until the next line."""
+
+
+@pytest.fixture
+def exchanges(monkeypatch: pytest.MonkeyPatch) -> Exchanges:
+    return Exchanges(monkeypatch)
+
+
+def test_where_a_server_does_the_work_bodies_start_while_it_does(app: App, exchanges: Exchanges) -> None:
+    teach(app, 5_000)
+
+    assert app.worker(concurrency=2).run_until_idle() == 5_000
+
+    assert exchanges.inside + exchanges.outside == 5_000
+    # On a file the engine's thread itself does the work: what it has claimed starts at once.
+    assert (exchanges.inside > 0) == core_of(app).backend.db.is_remote
+
+
+def test_bodies_that_wait_for_the_next_exchange_start_though_it_fails(app: App, exchanges: Exchanges) -> None:
+    teach(app, 5_000)
+    exchanges.fails_next = True
+
+    assert app.worker(concurrency=2).run_until_idle() == 5_000
+
+    assert exchanges.failed == core_of(app).backend.db.is_remote
+    assert exchanges.inside + exchanges.outside == 5_000
+    assert sql(app, "SELECT DISTINCT state, claim FROM dray_jobs") == [("completed", 1)]
+
+
+def test_bodies_that_wait_for_the_next_exchange_can_be_taken_back(
+    app: App, exchanges: Exchanges, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = app.worker(concurrency=2)
+    recalled: list[int] = []
+
+    def recall(dispatcher: Dispatcher) -> None:
+        if not recalled and len(dispatcher._bodies.inbox.ended) >= 100:  # enough that they are held back
+            recalled.append(sum(map(len, dispatcher.unstarted.values())))
+            dispatcher._bodies.inbox.recall()
+
+    monkeypatch.setattr(exchanges, "took", recall)
+    teach(app, 5_000)
+
+    assert worker.run_until_idle() == 5_000
+
+    assert recalled or not core_of(app).backend.db.is_remote
+    assert sql(app, "SELECT DISTINCT state, attempt FROM dray_jobs") == [("completed", 1)]
+    given_back = sql(app, "SELECT count(*) FROM dray_jobs WHERE claim = 2")[0][0]
+    if core_of(app).backend.db.is_remote:
+        assert given_back >= sum(recalled)  # none of them had started
 
 
 def test_of_long_bodies_no_more_are_claimed_than_can_run(app: App, claims: Claims) -> None:

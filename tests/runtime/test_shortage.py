@@ -59,9 +59,9 @@ def claimed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     dispatch = engine.Engine._dispatch
 
-    def noting(self: Any, claims: Any) -> None:
+    def noting(self: Any, claims: Any, claimed_at: int) -> None:
         found.extend(claim.task for claim in claims)
-        dispatch(self, claims)
+        dispatch(self, claims, claimed_at)
 
     monkeypatch.setattr(engine.Engine, "_dispatch", noting)
     return found

@@ -34,6 +34,10 @@ ALL_LIMITS = ""  # what all claims lock, beside their queues; no queue is called
 Later = Callable[[], T]  # a result that may still be on its way; call it once the transaction is over
 
 
+def nothing() -> None:
+    """To do meanwhile."""
+
+
 class Rivalry(NamedTuple):
     """What a transaction saw that had to wait for the one write lock."""
 
@@ -183,6 +187,7 @@ class Database(Protocol):
     clock: Clock  # this process's
     place: str  # the file or address, fit to be shown
     proofs: Proofs  # how workers here prove that they live
+    is_remote: bool = False  # another process does the work: while a thread waits for it, others have the GIL
     upkeep: Upkeep | None = None  # of the file, where there is one
     most_ahead: int = 1_000  # short jobs that a worker has claimed; half of them make its largest transaction
     # Told of jobs that were cancelled here as expired or with a parent, once that is committed.
@@ -233,8 +238,15 @@ class Database(Protocol):
     def check_may_write(self) -> None:
         """Raises if a write of this thread would wait for itself."""
 
-    def exchange(self, work: Callable[[Session], Later[T]], *, durable: bool = False) -> T:
-        """As `write`, for work whose results are not needed before the commit: one round trip where there is one."""
+    def exchange(
+        self,
+        work: Callable[[Session], Later[T]],
+        *,
+        durable: bool = False,
+        meanwhile: Callable[[], None] = nothing,
+    ) -> T:
+        """As `write`, for work whose results are not needed before the commit: one round trip where there is one.
+        `meanwhile` is called where it is remote, when this thread can only wait; maybe again in another try."""
         ...
 
     def post(self, gather: Callable[[], Sequence[AlikeJobs]], *, durable: bool = True) -> None:

@@ -58,7 +58,7 @@ class JoinedDatabase(Database):
     def write(self, work: Callable[[Session], T], *, durable: bool = True, many: bool = False) -> T:  # noqa: ARG002 - the user commits
         return self._db.join(self._connection, work)
 
-    def exchange(self, work: Callable[[Session], Later[T]], *, durable: bool = False) -> T:  # noqa: ARG002 - as above
+    def exchange(self, work: Callable[[Session], Later[T]], **_: Any) -> T:
         return self._db.join(self._connection, lambda tx: work(tx)())
 
     def post(self, gather: Callable[[], Sequence[AlikeJobs]], *, durable: bool = True) -> None:  # noqa: ARG002 - as above

@@ -33,12 +33,12 @@ from dray.model.job import Claim, Demand
 from dray.model.settlement import Settled
 from dray.runtime.claiming import Capacity, ClaimPolicy, GatherPolicy, PollPolicy, YieldPolicy
 from dray.runtime.condition import SelfCheck
+from dray.runtime.dispatcher import Dispatcher
 from dray.runtime.events import Events
-from dray.runtime.execution import Execution, missing_keys
+from dray.runtime.execution import Execution
 from dray.runtime.fan_out_retry import FanOutRetry
 from dray.runtime.ownership import Ownership
 from dray.runtime.parts import Bodies, Hooks
-from dray.runtime.runners import Runner
 from dray.runtime.standbys import standby_tasks
 from dray.wording import counted
 
@@ -49,6 +49,7 @@ _LOOK_PAUSE = SECOND  # between a busy worker's looks for cancels and other queu
 _LONGEST_REST = 2.0
 _SHORT_REST = 0.1  # while threads or processes are missing
 _SHORTEST_REST = 0.0005
+_MANY_ENDED = 100  # outcomes that wait
 _HAND_OVER = 0.0003  # seconds; mostly, a thread that was woken runs after a third of that
 
 
@@ -80,11 +81,10 @@ class Engine:
         self._gather_policy = None if self._watch.hears_own else GatherPolicy()
         self._yields = False  # it leaves the database to producers for its next rest
         self._is_drained = False
-        self._keyed_tasks = {name for name, task in self._bodies.tasks.items() if task.options.key is not None}
         self._fan_out_retry = FanOutRetry()
         self._is_full = False
         self._looks_on = False  # its last look has not come to an end
-        self._fed_at = self._claimed_at = self._clock.steady()
+        self._dispatcher = Dispatcher(self._bodies, self._claim_policy, self._clock)
         self._capacity: Capacity | None = None  # what it can run; None: all that it was asked to
 
     # For other threads
@@ -180,6 +180,7 @@ class Engine:
     def tick(self) -> float:
         """Does one step. Returns the seconds until the next, if nothing happens before."""
         self._outage.began = self._clock.steady()
+        held_back = self._dispatcher.unstarted
         try:
             return self._step()
         except Exception as error:
@@ -188,6 +189,8 @@ class Engine:
             self._outage.goes_on(error, self._clock.steady())
             raise
         finally:
+            if self._dispatcher.unstarted is held_back:
+                self._dispatcher.start()  # whatever this step did
             self._outage.began = None
 
     def _step(self) -> float:
@@ -277,7 +280,7 @@ class Engine:
     def _hand_back(self) -> None:
         """Hands back what is claimed and not started: the worker ends, a job was cancelled, or bodies take long."""
         now = self._clock.steady()
-        is_stale = self._has_ahead and now - self._fed_at > _STALE_AHEAD
+        is_stale = self._has_ahead and now - self._dispatcher.fed_at > _STALE_AHEAD
         inbox = self._inbox
         is_ending = inbox.is_draining and not self._is_drained
         if is_stale:
@@ -286,7 +289,8 @@ class Engine:
             inbox.is_recalled, self._is_drained = False, inbox.is_draining
             self._poll_policy.looked_at = 0
             self._poll_policy.may_have_work = True
-            self._in_flight.hand_back([*self._bodies.crew.take_back(), *self._standbys.take_back()], now)
+            parts = self._dispatcher, self._bodies.crew, self._standbys
+            self._in_flight.hand_back([each for part in parts for each in part.take_back()], now)
 
     def _demand(self) -> Demand:
         inbox = self._inbox
@@ -315,6 +319,7 @@ class Engine:
     def _look(self, demand: Demand, now: int) -> bool | None:
         """Whether there is work. Hears of cancels on the way. None: the database could not be read."""
         self._poll_policy.looked_at = now
+        self._dispatcher.start()  # it is not the exchange that they wait for
         try:
             seen = self._backend.work.look(self.worker_id, demand, serves_all=self._claim_policy.serves_all)
         except StorageError as error:
@@ -351,6 +356,7 @@ class Engine:
                 notes,
                 followers=self._in_flight.followers(batch),
                 durable=self._is_durable,
+                meanwhile=self._dispatcher.start,
             )
         except StorageError as error:
             self._notes.keep(notes)
@@ -365,8 +371,7 @@ class Engine:
         if answer.fan_out.left:
             self._go_on_telling(answer.fan_out)
         self._claim_policy.claimed(demand, answer.claims)
-        self._claimed_at = began
-        self._dispatch(answer.claims)
+        self._dispatch(answer.claims, began)
         if any_final:
             self._tell_done()
         if queues := queues.union(answer.promoted):
@@ -435,28 +440,14 @@ class Engine:
         self._in_flight.written([settlement for settlement, _ in left], Settled([], [], [], [], []), is_left=True)
         return True
 
-    def _dispatch(self, claims: Sequence[Claim]) -> None:
+    def _dispatch(self, claims: Sequence[Claim], claimed_at: int) -> None:
         if not claims:
             return
-        self._fed_at = self._clock.steady()
         self.is_idle.clear()
-        tasks, link = self._bodies.tasks, self._bodies.link
-        executions = [Execution(claim, tasks[claim.task], self.worker_id, link) for claim in claims]
-        groups: dict[Runner, list[Execution]] = {}
-        keys = missing_keys(executions, self._keyed_tasks) if self._keyed_tasks else None
-        standbys: list[Execution] = []
-        for execution in executions:
-            execution.runner = runner = self._bodies.crew.runner_of(execution.claim)
-            (standbys if execution.claim.is_standby else groups.setdefault(runner, [])).append(execution)
-        self._in_flight.take(executions)  # once each has a runner: the next beat releases a job that has none
-        if standbys:
-            self._standbys.add(standbys, self._claimed_at)
-        if keys:
-            self._claim_policy.gave_back(len(keys))
-            self._in_flight.park(keys, self._fed_at)
-            groups = {runner: [each for each in group if each not in keys] for runner, group in groups.items()}
-        for runner, group in groups.items():
-            runner.start(group, are_short=self._claim_policy.are_short)
+        self._dispatcher.take(claims, self.worker_id, claimed_at)
+        exchanges_at_once = not self._claim_policy.is_short and len(self._inbox.ended) >= _MANY_ENDED
+        if not (exchanges_at_once and self._backend.db.is_remote):
+            self._dispatcher.start()
 
     def _fan_out(self) -> bool:
         """Frees children of jobs that a body completed in its own transaction, or that had very many."""

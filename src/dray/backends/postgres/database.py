@@ -12,7 +12,7 @@ import psycopg
 
 from dray.address import PostgresAddress
 from dray.backends import migrate
-from dray.backends.database import Copier, Database, DataRefused, Later, Proofs, Row, TookTooLong
+from dray.backends.database import Copier, Database, DataRefused, Later, Proofs, Row, TookTooLong, nothing
 from dray.backends.postgres import faults, tables
 from dray.backends.postgres.connect import READ, WRITE, Connector, OwnConnection
 from dray.backends.postgres.copier import PostgresCopier
@@ -45,6 +45,7 @@ class PostgresDatabase(Database):
 
     # A transaction takes 2 ms whatever is in it, half of that on the server. On a file larger ones gain nothing.
     most_ahead = 2_000
+    is_remote = True
 
     def __init__(
         self,
@@ -146,9 +147,17 @@ class PostgresDatabase(Database):
         connection.execute("COMMIT")
         return answer
 
-    def exchange(self, work: Callable[[PostgresSession], Later[T]], *, durable: bool = False) -> T:  # noqa: ARG002
+    def exchange(
+        self,
+        work: Callable[[PostgresSession], Later[T]],
+        *,
+        durable: bool = False,  # noqa: ARG002
+        meanwhile: Callable[[], None] = nothing,
+    ) -> T:
         # How durable it is, `begin_work` says, in the same statement that takes the queues' locks.
-        return self._again(lambda connection: self._pipelined(connection, work, WRITE, durable=True)())
+        return self._again(
+            lambda connection: self._pipelined(connection, work, WRITE, durable=True, meanwhile=meanwhile)()
+        )
 
     def post(self, gather: Callable[[], Sequence[AlikeJobs]], *, durable: bool = True) -> None:
         batch = gather()
@@ -178,6 +187,7 @@ class PostgresDatabase(Database):
         *,
         durable: bool,
         notes: Sequence[Note] = (),
+        meanwhile: Callable[[], None] = nothing,
     ) -> T:
         """A transaction in a pipeline, and then the notes. The end of the pipeline sends what is left, so that COMMIT
         needs no round trip of its own.
@@ -195,6 +205,7 @@ class PostgresDatabase(Database):
                     for note in notes:
                         connection.execute(NOTIFY, (note.channel, note.payload))
                 connection.execute("COMMIT")
+                meanwhile()
             except psycopg.Error as error:
                 failure = error
                 with suppress(psycopg.Error):

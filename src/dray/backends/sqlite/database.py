@@ -113,7 +113,7 @@ class SqliteDatabase(Database):
         self._deference.pay(connection)
         return self._transact(connection, work, durable=durable)
 
-    def exchange(self, work: Callable[[SqliteSession], Later[T]], *, durable: bool = False) -> T:
+    def exchange(self, work: Callable[[SqliteSession], Later[T]], *, durable: bool = False, **_: Any) -> T:
         return self.write(work, durable=durable)()
 
     def post(self, gather: Callable[[], Sequence[AlikeJobs]], *, durable: bool = True) -> None:

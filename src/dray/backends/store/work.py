@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from dray.backends import rows
-from dray.backends.database import Claimed, Database, DataRefused, Later, Rivalry, Row, Session
+from dray.backends.database import Claimed, Database, DataRefused, Later, Rivalry, Row, Session, nothing
 from dray.backends.rows import Holding, SettledRow, SettlementRow
 from dray.backends.store import Store
 from dray.backends.store.block import hold
@@ -111,6 +111,7 @@ class WorkStore(Store):
         *,
         followers: Followers = NO_FOLLOWERS,
         durable: bool = False,
+        meanwhile: Callable[[], None] = nothing,
     ) -> Exchange:
         """Keeps notes, ends attempts, cancels what expired, queues what is due, and claims, in one transaction.
 
@@ -124,7 +125,9 @@ class WorkStore(Store):
         """
         refused: list[str] = []
         try:
-            turn = self._transact(worker_id, settlements, demand, notes, followers=followers, durable=durable)
+            turn = self._transact(
+                worker_id, settlements, demand, notes, followers=followers, durable=durable, meanwhile=meanwhile
+            )
             written = turn.written
         except DataRefused:
             # One after the other: what a body said must not cost an outcome, nor a bad outcome what others said.
@@ -152,6 +155,7 @@ class WorkStore(Store):
         *,
         followers: Followers = NO_FOLLOWERS,
         durable: bool,
+        meanwhile: Callable[[], None] = nothing,
     ) -> _Turn:
         def work(tx: Session) -> Later[_Turn]:
             tx.begin_work(demand.queues, durable=durable)
@@ -176,7 +180,7 @@ class WorkStore(Store):
                 uncounted, unkept, written(), expired(), [row[0] for row in promoted()], claimed(), rivalry
             )
 
-        return self._db.exchange(work, durable=durable)
+        return self._db.exchange(work, durable=durable, meanwhile=meanwhile)
 
     def _late(self, worker_id: str, unkept: Notes) -> Notes:
         """Of notes that were not written, those whose claims still hold: the others are dropped."""
