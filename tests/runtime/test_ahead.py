@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from typing import Any
 
 import pytest
 
 from dray.app import App
 from dray.app_interface import core_of
-from dray.backends.store.work import WorkStore
+from dray.backends.database import DataRefused
+from dray.backends.store.work import NOTHING, WorkStore
 from dray.errors import StorageError
 from dray.handle.job import Job
 from dray.instants import HOUR
@@ -176,6 +178,24 @@ def test_bodies_that_wait_for_the_next_exchange_can_be_taken_back(
     given_back = sql(app, "SELECT count(*) FROM dray_jobs WHERE claim = 2")[0][0]
     if core_of(app).backend.db.is_remote:
         assert given_back >= sum(recalled)  # none of them had started
+
+
+def test_bodies_do_not_wait_until_refused_outcomes_are_written_one_by_one(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    transact = WorkStore._transact
+
+    def refusing(store: WorkStore, *args: Any, **options: Any) -> Any:
+        calls.append("transaction")
+        if len(calls) == 1:
+            raise DataRefused("one of them")
+        return transact(store, *args, **options)
+
+    monkeypatch.setattr(WorkStore, "_transact", refusing)
+    core_of(app).backend.work.exchange(str(uuid.uuid4()), [], NOTHING, meanwhile=lambda: calls.append("bodies start"))
+
+    assert calls[:3] == ["transaction", "bodies start", "transaction"]
 
 
 def test_of_long_bodies_no_more_are_claimed_than_can_run(app: App, claims: Claims) -> None:

@@ -17,7 +17,7 @@ from dray.model.settlement import Rng
 from dray.model.values import check_name, shown
 
 AHEAD_US = 50 * MILLISECOND  # of work
-_AHEAD_BYTES = 16 * MIB  # of arguments, in memory
+_AHEAD_BYTES = 16 * MIB  # of arguments, if they are as large as in the last claim
 _AHEAD_IN_TURN_US = 10 * MILLISECOND  # of jobs with keys: this much longer a key that is new waits for its turn
 _WEIGHTED_AHEAD = 10  # jobs that one turn of a weighted queue may claim ahead
 _SHORT_US = 500  # bodies that take less are over before another thread is awake

@@ -187,6 +187,7 @@ class Engine:
             # A defect. What was claimed in this step may be lost to it, and the worker does not work.
             self._ownership.must_reread = self._poll_policy.may_have_work = True
             self._outage.goes_on(error, self._clock.steady())
+            self._dispatcher.start()  # the next step comes late
             raise
         finally:
             if self._dispatcher.unstarted is held_back:
@@ -223,8 +224,10 @@ class Engine:
         if self._ownership.is_dead:
             return False
         try:
-            if self._ownership.must_reread and not self._ownership.reread():
-                return False
+            if self._ownership.must_reread:
+                self._dispatcher.start()
+                if not self._ownership.reread():
+                    return False
         except StorageError as error:
             self._fail(error)
             return False
@@ -404,6 +407,7 @@ class Engine:
         """Ends the jobs that have added steps, each together with its steps. Returns whether it ended any."""
         has_grown = False
         for settlement, new in self._in_flight.growing():
+            self._dispatcher.start()  # this takes a transaction each
             try:
                 settled = self._backend.work.grow(self.worker_id, settlement, new, durable=self._is_durable)
             except StorageError as error:
@@ -428,6 +432,7 @@ class Engine:
         left = self._in_flight.with_steps(locked)
         if not left:
             return False
+        self._dispatcher.start()
         try:
             self._backend.outcomes.leave(self.worker_id, left)
         except StorageError as error:
@@ -451,6 +456,7 @@ class Engine:
 
     def _fan_out(self) -> bool:
         """Frees children of jobs that a body completed in its own transaction, or that had very many."""
+        self._dispatcher.start()
         try:
             step = self._backend.graph.fan_out()
         except StorageError as error:

@@ -130,6 +130,7 @@ class WorkStore(Store):
             )
             written = turn.written
         except DataRefused:
+            meanwhile()  # this takes several transactions
             # One after the other: what a body said must not cost an outcome, nor a bad outcome what others said.
             unkept = self._keep_apart(worker_id, notes, durable=durable)
             uncounted = self._transact(worker_id, (), NOTHING, followers=followers, durable=durable).uncounted

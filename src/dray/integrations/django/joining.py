@@ -98,9 +98,9 @@ class DjangoDatabase(Database):
         with self._here() as db:
             db.check_may_write()
 
-    def exchange(self, work: Callable[[Session], Later[T]], *, durable: bool = False) -> T:
+    def exchange(self, work: Callable[[Session], Later[T]], **options: Any) -> T:
         with self._here() as db:
-            return db.exchange(work, durable=durable)
+            return db.exchange(work, **options)
 
     def post(self, gather: Callable[[], Sequence[AlikeJobs]], *, durable: bool = True) -> None:
         with self._here() as db:
