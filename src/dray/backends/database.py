@@ -35,7 +35,7 @@ Later = Callable[[], T]  # a result that may still be on its way; call it once t
 
 
 def nothing() -> None:
-    """To do meanwhile."""
+    """What a caller of `exchange` has to do meanwhile, if it says nothing else."""
 
 
 class Rivalry(NamedTuple):
@@ -189,7 +189,7 @@ class Database(Protocol):
     proofs: Proofs  # how workers here prove that they live
     is_remote: bool = False  # another process does the work: while a thread waits for it, others have the GIL
     upkeep: Upkeep | None = None  # of the file, where there is one
-    most_ahead: int = 1_000  # short jobs that a worker has claimed; half of them make its largest transaction
+    most_ahead: int = 1_000  # short jobs that a worker may have claimed; half of them make its largest transaction
     # Told of jobs that were cancelled here as expired or with a parent, once that is committed.
     on_cancelled: Callable[[Sequence[str]], None] | None = None
 

@@ -57,5 +57,6 @@ class Dispatcher:
             runner.start(group, are_short=self._claim_policy.are_short)
 
     def take_back(self) -> list[Execution]:
+        """Those that were held back, and now never start."""
         groups, self.unstarted = self.unstarted, {}
         return [execution for group in groups.values() for execution in group]

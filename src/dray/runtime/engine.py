@@ -49,7 +49,7 @@ _LOOK_PAUSE = SECOND  # between a busy worker's looks for cancels and other queu
 _LONGEST_REST = 2.0
 _SHORT_REST = 0.1  # while threads or processes are missing
 _SHORTEST_REST = 0.0005
-_MANY_ENDED = 100  # outcomes that wait
+_MANY_ENDED = 100  # outcomes that wait: it is worth it to send them first
 _HAND_OVER = 0.0003  # seconds; mostly, a thread that was woken runs after a third of that
 
 
@@ -191,7 +191,7 @@ class Engine:
             raise
         finally:
             if self._dispatcher.unstarted is held_back:
-                self._dispatcher.start()  # whatever this step did
+                self._dispatcher.start()  # held back by the step before, for an exchange that this one has not made
             self._outage.began = None
 
     def _step(self) -> float:

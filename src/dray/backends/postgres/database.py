@@ -43,7 +43,7 @@ _LIMIT = "SELECT set_config('statement_timeout', %s, TRUE)"
 class PostgresDatabase(Database):
     """One database (and schema) on a server."""
 
-    # A transaction takes 2 ms whatever is in it, half of that on the server. On a file larger ones gain nothing.
+    # A transaction takes about 2 ms whatever is in it. On a file larger ones gain nothing.
     most_ahead = 2_000
     is_remote = True
 
