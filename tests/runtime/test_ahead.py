@@ -96,12 +96,15 @@ class Exchanges:
         self.inside = self.outside = 0
         self.fails_next = False  # the next one that begins while bodies are held back
         self.failed = False
+        self.still_waiting: int | None = None  # bodies, at the exchange after the one that failed
         self._is_inside = False
         self._held_back = 0
         exchange, take, start = WorkStore.exchange, Dispatcher.take, Dispatcher.start
 
         def exchanging(store: WorkStore, *args: Any, **options: Any) -> Any:
             self._is_inside = True
+            if self.failed and self.still_waiting is None:
+                self.still_waiting = self._held_back
             try:
                 if self.fails_next and self._held_back:
                     self.fails_next, self.failed = False, True
@@ -153,6 +156,7 @@ def test_bodies_that_wait_for_the_next_exchange_start_though_it_fails(app: App, 
     assert app.worker(concurrency=2).run_until_idle() == 5_000
 
     assert exchanges.failed == core_of(app).backend.db.is_remote
+    assert not exchanges.still_waiting
     assert exchanges.inside + exchanges.outside == 5_000
     assert sql(app, "SELECT DISTINCT state, claim FROM dray_jobs") == [("completed", 1)]
 
